@@ -1,0 +1,40 @@
+# The whole interface: make setup | check | test | test-slow | demo | bench | docs
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: setup check test test-slow demo bench docs clean
+
+setup: $(READY)
+
+$(READY): requirements/dev.txt pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing pinned packages into $(VENV) (once; a minute or two)"
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -q -r requirements/dev.txt
+	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: check
+	$(BIN)/pytest -n 2
+
+test-slow: setup
+	$(BIN)/pytest -n 2 -m slow
+
+demo: setup
+	$(BIN)/fairlead demo
+
+bench: setup
+	$(BIN)/python benchmarks/bench_event_loop.py
+
+docs: setup
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) build dist site runs .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,83 @@
+"""What the controller believes of functions: declared profiles, corrected by what finished.
+
+A correction is a running mean of observed over declared time, per function, configuration and node kind. It
+starts at 1 with the weight of ten observations and forgets slowly, so that one odd run moves little and drift is followed.
+"""
+
+from fairlead.engine.core.capacity import Shape
+from fairlead.engine.core.pool import Pool
+from fairlead.model import Configuration
+from fairlead.profile import Estimate
+from fairlead.workload import Scenario
+
+_PRIOR = 10
+_SLOWEST = 0.01
+
+
+class Beliefs:
+    """Shapes by (function, configuration), each with its declared times and corrections."""
+
+    def __init__(self, scenario: Scenario, pool: Pool) -> None:
+        self._scenario = scenario
+        self._pool = pool
+        self._shapes: dict[tuple[str, Configuration], Shape | None] = {}
+        self.estimates = {
+            name: Estimate(profile, scenario.cluster, self._corrector(name))
+            for name, profile in scenario.profiles.items()
+        }
+
+    def shape(self, function: str, configuration: Configuration) -> Shape | None:
+        """A function in one configuration; None if that is not in its space."""
+        key = (function, configuration)
+        try:
+            return self._shapes[key]
+        except KeyError:
+            shape = self._shapes[key] = self._make(function, configuration)
+            return shape
+
+    def observe(self, shape: Shape, kind: str, work_s: float) -> None:
+        """Learn from one finished batch."""
+        declared = shape.declared_s[kind]
+        if declared > 0:
+            belief = shape.beliefs[kind]
+            belief[1] += 1
+            weight = max(1 / (belief[1] + _PRIOR), _SLOWEST)
+            belief[0] += weight * (work_s / declared - belief[0])
+
+    def _make(self, function: str, configuration: Configuration) -> Shape | None:
+        profile = self._scenario.profiles.get(function)
+        if profile is None:
+            return None
+        bare = Configuration(batch=configuration.batch, vcpus=configuration.vcpus, vgpus=configuration.vgpus)
+        if bare not in profile.configurations and configuration not in profile.configurations:
+            return None
+        declared = self._scenario.functions[function]
+        cluster = self._scenario.cluster
+        flavour = self._pool.flavour(declared, configuration)
+        usd_per_s = cluster.price.usd_per_s(configuration.vcpus, configuration.vgpus)
+        shape = Shape(declared, configuration, flavour, usd_per_s)
+        for kind, node in cluster.kinds.items():
+            seconds = profile.latency_s(configuration, kind, node.speed)
+            if seconds < float("inf"):
+                shape.declared_s[kind] = seconds
+                shape.beliefs[kind] = [1.0, 0.0]
+        return shape
+
+    def _corrector(self, function: str) -> "Corrector":
+        return Corrector(self, function)
+
+
+class Corrector:
+    """The corrections of one function, for its estimate to read."""
+
+    __slots__ = ("_beliefs", "_function")
+
+    def __init__(self, beliefs: Beliefs, function: str) -> None:
+        self._beliefs = beliefs
+        self._function = function
+
+    def __call__(self, configuration: Configuration, kind: str) -> float:
+        """Factor by which declared time is corrected."""
+        shape = self._beliefs.shape(self._function, configuration)
+        belief = shape.beliefs.get(kind) if shape else None
+        return belief[0] if belief else 1.0

@@ -1,0 +1,78 @@
+"""What the controller is told. Events of one instant are applied in the order of `RANK`, then as given."""
+
+import msgspec
+
+from fairlead.model import Node, Request
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """How one invocation of a batch ended: `arm` is the branch taken after it, `items` the length of its output."""
+
+    ok: bool = True
+    arm: str | None = None
+    items: int = 1
+    error: str | None = None
+
+
+class NodeLost(msgspec.Struct, frozen=True, gc=False):
+    """A node went down, with all that ran there."""
+
+    node: str
+
+
+class NodeJoined(msgspec.Struct, frozen=True):
+    """A node came up, new or again."""
+
+    node: Node
+
+
+class Pressure(msgspec.Struct, frozen=True, gc=False):
+    """Load from outside on a node changed to this share."""
+
+    node: str
+    pressure: float
+
+
+class InstanceLost(msgspec.Struct, frozen=True, gc=False):
+    """An instance died, or could not start."""
+
+    instance: int
+    error: str = "the instance was lost"
+
+
+class InstanceReady(msgspec.Struct, frozen=True, gc=False):
+    """An instance finished its cold start."""
+
+    instance: int
+
+
+class Finished(msgspec.Struct, frozen=True, gc=False):
+    """A batch ended. `outcomes` has one entry per invocation; None says that all went well and there is no more to say."""
+
+    batch: int
+    work_s: float
+    transfer_s: float = 0.0
+    outcomes: tuple[Outcome, ...] | None = None
+
+
+class Cancelled(msgspec.Struct, frozen=True, gc=False):
+    """A client gave up on its request."""
+
+    request: int
+
+
+class Arrived(msgspec.Struct, frozen=True, gc=False):
+    """A request came in; `items` is the length of its input, for a workflow that begins with a map."""
+
+    request: Request
+    items: int = 1
+
+
+Event = NodeLost | NodeJoined | Pressure | InstanceLost | InstanceReady | Finished | Cancelled | Arrived
+
+RANK: dict[type, int] = {
+    kind: rank
+    for rank, kind in enumerate(
+        (NodeLost, NodeJoined, Pressure, InstanceLost, InstanceReady, Finished, Cancelled, Arrived)
+    )
+}

@@ -1,0 +1,271 @@
+"""Replicas: the fixed set of instances that a scaled function runs on, and nodes that come and go.
+
+A scaled function runs only on its replicas. They keep their capacity while they live. Scaling in and moving
+*drain*: a busy replica ends with its batch, and where there is room its replacement is ready first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairlead.engine.core import effects as fx
+from fairlead.engine.core.capacity import InstanceState, NodeState, milli
+from fairlead.model import Configuration
+from fairlead.policy import base
+
+if TYPE_CHECKING:
+    from fairlead.engine.core.controller import Controller
+
+
+class ReplicaSet:
+    """The replicas of one function: how many are wanted, in what size, and which are free."""
+
+    __slots__ = ("configuration", "function", "idle", "instances", "node", "target")
+
+    def __init__(self, function: str, configuration: Configuration) -> None:
+        self.function = function
+        self.configuration = configuration
+        self.target = 0
+        self.node: str | None = None  # where they must be, after a Move
+        self.instances: list[InstanceState] = []
+        self.idle: dict[str, list[InstanceState]] = {}  # by node
+
+    def living(self) -> list[InstanceState]:
+        """Replicas that are not on their way out."""
+        return [instance for instance in self.instances if not instance.is_draining]
+
+
+class Replicas:
+    """The replica sets of every scaled function, and the growing and shrinking of the cluster."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self.sets: dict[str, ReplicaSet] = {}
+        self.is_short = False  # some set has fewer replicas than it wants
+        self._replaces: dict[int, InstanceState] = {}  # a starting replica's id -> the one it stands in for
+
+    # --- actions -----------------------------------------------------------------------------------------------
+
+    def scale(self, action: base.Scale) -> str | None:
+        """Carry out a Scale."""
+        controller = self._controller
+        profile = controller.scenario.profiles.get(action.function)
+        if profile is None:
+            return f"there is no function {action.function!r}"
+        if action.instances < 0:
+            return f"a number of instances must not be negative; got {action.instances}"
+        found = self.sets.get(action.function)
+        configuration = action.configuration or (found.configuration if found else profile.configurations[0])
+        if controller.beliefs.shape(action.function, configuration) is None:
+            return f"{action.function} has no configuration {configuration}"
+        if found is None:
+            found = self.sets[action.function] = ReplicaSet(action.function, configuration)
+            for instance in list(controller.pool.instances.values()):
+                if instance.flavour.function.name == action.function and instance.is_idle:
+                    controller.pool.stop(instance, controller.now, "retired")
+        found.target = action.instances
+        if configuration != found.configuration:
+            found.configuration = configuration
+            self._replace_all(found)
+        self._reconcile(found)
+        return None
+
+    def resize(self, action: base.Resize) -> str | None:
+        """Carry out a Resize: vCPUs in place where there is room, memory by replacement."""
+        found = self.sets.get(action.function)
+        if found is None:
+            return f"{action.function} is not scaled"
+        controller = self._controller
+        memory_gb = action.memory_gb or found.configuration.memory_gb
+        wanted = msgspec.structs.replace(found.configuration, vcpus=action.vcpus, memory_gb=memory_gb)
+        if controller.beliefs.shape(action.function, wanted) is None:
+            return f"{action.function} has no configuration {wanted}"
+        same_memory = memory_gb == found.configuration.memory_gb
+        vcpus = milli(action.vcpus)
+        living = found.living()
+        grow_on: dict[str, int] = {}
+        for instance in living:
+            name = instance.node.node.name
+            grow_on[name] = grow_on.get(name, 0) + vcpus - instance.vcpus
+        if any(controller.nodes[name].free < more for name, more in grow_on.items()):
+            return f"{action.function} at {wanted} does not fit where its replicas are"
+        found.configuration = wanted
+        if not same_memory:
+            self._replace_all(found)
+            return None
+        for instance in living:
+            instance.node.free -= vcpus - instance.vcpus
+            instance.vcpus = vcpus
+            instance.configuration = wanted
+            controller.pool.make_room(instance.node, controller.now)
+        controller.placement.version += 1
+        return None
+
+    def move(self, action: base.Move) -> str | None:
+        """Carry out a Move: replacements on the other node first, then the old ones drain."""
+        found = self.sets.get(action.function)
+        if found is None:
+            return f"{action.function} is not scaled"
+        node = self._controller.nodes.get(action.node)
+        if node is None or not node.is_up:
+            return f"there is no node {action.node!r}"
+        shape = self._controller.beliefs.shape(found.function, found.configuration)
+        if shape is None or node.kind not in shape.declared_s:
+            return f"{action.function} cannot run on {action.node}"
+        found.node = action.node
+        self._replace_all(found)
+        return None
+
+    def grow(self, action: base.Grow) -> str | None:
+        """Carry out a Grow."""
+        if action.kind not in self._controller.scenario.cluster.kinds:
+            return f"there is no kind of node {action.kind!r}"
+        self._controller.effects.append(fx.AddNode(self._controller.now, action.kind))
+        return None
+
+    def shrink(self, action: base.Shrink) -> str | None:
+        """Carry out a Shrink: the emptiest node takes no more work and goes when it is empty."""
+        nodes = [n for n in self._controller.nodes.values() if n.kind == action.kind and n.is_up and not n.is_draining]
+        if not nodes:
+            return f"no node of kind {action.kind!r} is left"
+        node = min(nodes, key=lambda n: (n.busy, -n.index))
+        node.is_draining = True
+        for found in self.sets.values():
+            for instance in [i for i in found.living() if i.node is node]:
+                self._drain(found, instance)
+            self._reconcile(found)
+        self.drain_node(node)
+        return None
+
+    # --- what the controller asks and tells ------------------------------------------------------------------------
+
+    def take(self, function: str, node: NodeState, device: int | None) -> InstanceState | None:
+        """A free replica on a node, now busy."""
+        idle = self.sets[function].idle.get(node.node.name, [])
+        for instance in idle:
+            if device is None or (instance.device is not None and instance.device.index == device):
+                idle.remove(instance)
+                instance.is_idle = False
+                instance.since = self._controller.now
+                return instance
+        return None
+
+    def place(self, function: str) -> str | None:
+        """The node with the most free replicas."""
+        counts = {node: len(idle) for node, idle in self.sets[function].idle.items() if idle}
+        return min(counts, key=lambda node: (-counts[node], self._controller.nodes[node].index), default=None)
+
+    def fits(self, function: str, node: str, device: int | None) -> bool:
+        """Whether a free replica is there."""
+        return any(
+            device is None or (i.device is not None and i.device.index == device)
+            for i in self.sets[function].idle.get(node, ())
+        )
+
+    def ready(self, instance: InstanceState) -> None:
+        """A replica has started; the one it replaces may go."""
+        self._rest(instance)
+        old = self._replaces.pop(instance.id, None)
+        if old is not None and old.id in self._controller.pool.instances:
+            self._drain(self.sets[old.flavour.function.name], old)
+
+    def give_back(self, instance: InstanceState) -> None:
+        """A replica has finished its batch."""
+        instance.busy_s += self._controller.now - instance.since
+        if instance.is_draining:
+            self._end(self.sets[instance.flavour.function.name], instance)
+        else:
+            self._rest(instance)
+
+    def forget(self, instance: InstanceState) -> None:
+        """A replica was lost or stopped by someone else."""
+        if instance.is_replica:
+            found = self.sets[instance.flavour.function.name]
+            found.instances.remove(instance)
+            idle = found.idle.get(instance.node.node.name, [])
+            if instance in idle:
+                idle.remove(instance)
+            self.is_short = True
+
+    def reconcile(self) -> None:
+        """Start what is missing, where room has come up."""
+        self.is_short = False
+        for found in self.sets.values():
+            self._reconcile(found)
+
+    def drain_node(self, node: NodeState) -> None:
+        """Let a draining node go once nothing runs there."""
+        if node.busy == 0 and node.is_up:
+            controller = self._controller
+            for instance in [i for i in controller.pool.instances.values() if i.node is node]:
+                controller.pool.stop(instance, controller.now, "drained")
+            node.is_up = False
+            controller.effects.append(fx.RemoveNode(controller.now, node.node.name))
+
+    # --- inside ------------------------------------------------------------------------------------------------
+
+    def _reconcile(self, found: ReplicaSet) -> None:
+        standing_in = {id(self._replaces[i.id]) for i in found.instances if i.id in self._replaces}
+        living = [i for i in found.living() if id(i) not in standing_in]
+        for _ in range(found.target - len(living)):
+            if self._create(found) is None:
+                self.is_short = True
+                return
+        surplus = len(living) - found.target
+        # The unready go first, then the idle, then those at work; the youngest of each.
+        for instance in sorted(living, key=lambda i: (i.is_ready, not i.is_idle, -i.id))[: max(0, surplus)]:
+            self._drain(found, instance)
+
+    def _create(self, found: ReplicaSet) -> InstanceState | None:
+        controller = self._controller
+        shape = controller.beliefs.shape(found.function, found.configuration)
+        assert shape is not None
+        if found.node is None:
+            node = controller.placement.find(shape, warm_first=False)
+        else:
+            node = controller.nodes[found.node]
+            node = node if shape.fits(node) else None
+        if node is None:
+            return None
+        device = shape.device_for(node, None) if shape.vgpus else None
+        instance = controller.pool.create(shape, node, device, controller.now, on_demand=False)
+        instance.is_replica = True
+        found.instances.append(instance)
+        controller.start_instance(instance)
+        return instance
+
+    def _replace_all(self, found: ReplicaSet) -> None:
+        for old in found.living():
+            if old.configuration == found.configuration and found.node in (None, old.node.node.name):
+                continue
+            new = self._create(found)
+            if new is None:  # no room beside it: it must go first
+                self._drain(found, old)
+                self.is_short = True
+            else:
+                self._replaces[new.id] = old
+        self._reconcile(found)
+
+    def _rest(self, instance: InstanceState) -> None:
+        found = self.sets[instance.flavour.function.name]
+        instance.is_idle = True
+        found.idle.setdefault(instance.node.node.name, []).append(instance)
+
+    def _drain(self, found: ReplicaSet, instance: InstanceState) -> None:
+        instance.is_draining = True
+        if instance.batch < 0:
+            self._end(found, instance)
+
+    def _end(self, found: ReplicaSet, instance: InstanceState) -> None:
+        controller = self._controller
+        found.instances.remove(instance)
+        idle = found.idle.get(instance.node.node.name, [])
+        if instance in idle:
+            idle.remove(instance)
+        instance.is_idle = False  # its capacity was in use all along
+        controller.pool.stop(instance, controller.now, "drained")
+        if instance.node.is_draining:
+            self.drain_node(instance.node)
+        self.is_short = self.is_short or len(found.living()) < found.target

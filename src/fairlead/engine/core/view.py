@@ -1,0 +1,205 @@
+"""The read-only view that policies get: queries answered from the controller's state, nothing to write to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fairlead.engine.core.capacity import Shape
+from fairlead.errors import UnknownNameError
+from fairlead.model import Configuration, Instance, Invocation, Node, Request
+from fairlead.policy.base import DeviceStatus, Order
+from fairlead.profile import Estimate
+
+if TYPE_CHECKING:
+    from fairlead.engine.core.controller import Controller
+
+
+class ControllerView:
+    """See `fairlead.policy.base.View`, whose contract this fulfils. Made once; every query is current."""
+
+    __slots__ = ("__controller",)
+
+    def __init__(self, controller: Controller) -> None:
+        object.__setattr__(self, "_ControllerView__controller", controller)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a view is read-only: yield actions to change things.")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("a view is read-only: yield actions to change things.")
+
+    @property
+    def now(self) -> float:
+        return self.__controller.now
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(state.node for state in self.__controller.nodes.values() if state.is_up)
+
+    @property
+    def fresh(self) -> tuple[Request, ...]:
+        controller = self.__controller
+        return tuple([controller.requests[id].request for id in controller.fresh if id in controller.requests])
+
+    @property
+    def freed(self) -> tuple[str, ...]:
+        return tuple(self.__controller.freed)
+
+    @property
+    def lost(self) -> tuple[Invocation, ...]:
+        return tuple(self.__controller.lost)
+
+    def by_ready(self, workflow: str | None = None, function: str | None = None) -> Iterator[Invocation]:
+        waiting = self.__controller.waiting
+        if workflow is None and function is None:
+            return waiting.all.walk(waiting.tasks)
+        if workflow is None or function is None:
+            raise TypeError("by_ready takes both a workflow and a function, or neither.")
+        queue = waiting.queues.get((workflow, function))
+        if queue is None:
+            raise UnknownNameError("queue", f"{workflow}/{function}", [f"{w}/{f}" for w, f in waiting.queues])
+        return queue.walk(waiting.tasks)
+
+    def by_deadline(self) -> Iterator[Invocation]:
+        return self.__controller.waiting.by_deadline()
+
+    def queues(self) -> tuple[tuple[str, str], ...]:
+        return tuple([key for key, line in self.__controller.waiting.queues.items() if line.size])
+
+    def waiting(self, workflow: str | None = None, function: str | None = None) -> int:
+        waiting = self.__controller.waiting
+        if workflow is None and function is None:
+            return waiting.all.size
+        return sum(
+            line.size
+            for (w, f), line in waiting.queues.items()
+            if (workflow is None or w == workflow) and (function is None or f == function)
+        )
+
+    def is_waiting(self, invocation: int) -> bool:
+        return invocation in self.__controller.waiting.tasks
+
+    def waiting_of(self, request: int) -> tuple[Invocation, ...]:
+        controller = self.__controller
+        state = controller.requests.get(request)
+        return () if state is None else tuple(controller.waiting.tasks[id][0] for id in sorted(state.waiting))
+
+    def slack_s(self, invocation: Invocation) -> float:
+        return invocation.deadline - self.__controller.now
+
+    def request(self, request: int) -> Request:
+        state = self.__controller.requests.get(request)
+        if state is None:
+            raise UnknownNameError("open request", str(request), ())
+        return state.request
+
+    def profile(self, function: str) -> Estimate:
+        estimates = self.__controller.beliefs.estimates
+        try:
+            return estimates[function]
+        except KeyError:
+            raise UnknownNameError("function", function, estimates) from None
+
+    def fits(self, function: str, configuration: Configuration, node: str, device: int | None = None) -> bool:
+        controller = self.__controller
+        shape = self.__shape(function, configuration)
+        state = controller.nodes.get(node)
+        if state is None:
+            raise UnknownNameError("node", node, controller.nodes)
+        if function in controller.replicas.sets:
+            return controller.replicas.fits(function, node, device)
+        return shape.fits(state, device)
+
+    def place(self, function: str, configuration: Configuration, order: Order = "warm-first") -> str | None:
+        controller = self.__controller
+        shape = self.__shape(function, configuration)
+        if controller.replicas.sets and function in controller.replicas.sets:
+            return controller.replicas.place(function)
+        node = controller.placement.find(shape, order == "warm-first")
+        return None if node is None else node.node.name
+
+    def is_warm(self, function: str, configuration: Configuration, node: str, device: int | None = None) -> bool:
+        controller = self.__controller
+        state = controller.nodes.get(node)
+        if state is None:
+            raise UnknownNameError("node", node, controller.nodes)
+        if function in controller.replicas.sets:
+            return controller.replicas.fits(function, node, device)
+        idle = self.__shape(function, configuration).flavour.idle.get(state.index, ())
+        return any(device is None or (i.device is not None and i.device.index == device) for i in idle)
+
+    def load(self, node: str) -> float:
+        state = self.__controller.nodes.get(node)
+        if state is None:
+            raise UnknownNameError("node", node, self.__controller.nodes)
+        if state.total:
+            return 1 - state.free / state.total
+        return 1 - sum(device.free for device in state.devices) / sum(device.total for device in state.devices)
+
+    def finishes(self, node: str) -> tuple[float, ...]:
+        found = []
+        for running in self.__controller.running.values():
+            if running.instance.node.node.name == node:
+                shape, kind = running.shape, running.instance.node.kind
+                seconds = shape.declared_s[kind] * shape.beliefs[kind][0]
+                if running.instance.is_ready:
+                    seconds += running.cold_s
+                else:
+                    seconds += self.__controller.beliefs.estimates[shape.function.name].cold_start_s(kind)
+                found.append(max(self.__controller.now, running.start + seconds))
+        return tuple(sorted(found))
+
+    def devices(self) -> tuple[DeviceStatus, ...]:
+        return tuple(
+            [
+                DeviceStatus(
+                    node.node.name,
+                    device.index,
+                    device.free / 1000,
+                    (device.total - device.free) / 1000,
+                    device.last_start,
+                    device.last_release,
+                )
+                for node in self.__controller.nodes.values()
+                if node.is_up
+                for device in node.devices
+            ]
+        )
+
+    def instances(self, function: str) -> tuple[Instance, ...]:
+        return tuple(
+            Instance(
+                id=i.id,
+                function=function,
+                node=i.node.node.name,
+                device=-1 if i.device is None else i.device.index,
+                vcpus=i.vcpus / 1000,
+                vgpus=i.flavour.vgpus / 1000,
+                memory_gb=i.configuration.memory_gb or i.flavour.function.memory_gb,
+                is_ready=i.is_ready,
+                is_idle=i.is_idle,
+            )
+            for i in self.__controller.pool.instances.values()
+            if i.flavour.function.name == function
+        )
+
+    def inputs(self, invocation: int) -> tuple[tuple[str, float], ...]:
+        task = self.__controller.waiting.tasks.get(invocation)
+        return () if task is None else tuple(self.__controller.inputs(task))
+
+    def pressure(self, node: str) -> float:
+        state = self.__controller.nodes.get(node)
+        if state is None:
+            raise UnknownNameError("node", node, self.__controller.nodes)
+        return state.pressure
+
+    def __shape(self, function: str, configuration: Configuration) -> Shape:
+        shape = self.__controller.beliefs.shape(function, configuration)
+        if shape is None:
+            known = self.__controller.scenario.profiles
+            if function not in known:
+                raise UnknownNameError("function", function, known)
+            available = [str(c) for c in known[function].configurations]
+            raise UnknownNameError(f"configuration of {function}", str(configuration), available)
+        return shape

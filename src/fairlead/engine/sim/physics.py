@@ -1,0 +1,231 @@
+"""The cluster's physics: how long things really take.
+
+A batch's *work* is its profile x bias x noise, fixed at its start. Alone, it is consumed at rate 1. Where functions are
+sensitive to their neighbours, the rate changes whenever the node's state does. Each node then keeps one virtual clock per
+(function, vCPUs), since those share a rate: a batch ends when its clock has advanced by its work, so nothing is
+ever rescheduled one by one.
+"""
+
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from math import inf
+
+from fairlead.engine.core.effects import RunBatch, StartInstance
+from fairlead.engine.core.events import Outcome
+from fairlead.engine.sim.draws import Stream, exponential, normal, uniform
+from fairlead.model import Invocation, Node, Stage, Workflow
+from fairlead.profile import Profile, slowdown
+from fairlead.workload import Scenario
+
+
+class StageTruth:
+    """What really happens in one stage of a workflow: its spread, failures, branches and items."""
+
+    __slots__ = ("arms", "failures", "items", "noise", "spread", "width")
+
+    def __init__(self, key: tuple[int, ...], stage: Stage, workflow: Workflow, profile: Profile) -> None:
+        self.spread = Stream((*key, 0), exponential) if profile.is_exponential else None
+        self.noise = Stream((*key, 1), normal) if profile.noise else None
+        self.failures = Stream((*key, 2), uniform) if profile.failure_rate else None
+        after = [s for s in workflow.stages if s.after == (stage.name,)]
+        arms = [(s.name, s.when) for s in after if s.when is not None]
+        self.arms = (Stream((*key, 3), uniform), arms) if arms else None
+        maps = [s.map for s in after if s.map is not None]
+        self.items = (Stream((*key, 4), uniform), maps[0]) if maps else None
+        region = workflow.regions[stage.name]
+        opener = next((s for s in workflow.stages if s.name == region), None)
+        self.width = opener.map[1] if opener is not None and opener.map is not None else 1
+
+    def says_more(self) -> bool:
+        """Whether a finished invocation needs an outcome of its own."""
+        return self.failures is not None or self.arms is not None or self.items is not None
+
+
+class Physics:
+    """Times and outcomes of one run; all randomness comes from the seed and the request's number in its workflow."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self._seed = seed
+        self._profiles = scenario.profiles
+        self._nodes = {node.name: node for node in scenario.cluster.nodes}
+        self._mb_per_s = scenario.cluster.bandwidth_gbps * 125
+        self._work: dict[tuple[str, object, str], float] = {}
+        self._ordinals: dict[int, int] = {}
+        self._stages: dict[tuple[str, str], StageTruth] = {}
+        self._entry_items: dict[str, tuple[Stream, tuple[int, int]]] = {}
+        for w, workflow in enumerate(scenario.workflows.values()):
+            for s, stage in enumerate(workflow.stages):
+                key = (seed, w, s)
+                truth = StageTruth(key, stage, workflow, scenario.profiles[stage.function])
+                self._stages[workflow.name, stage.name] = truth
+                if stage.map is not None and not stage.after:
+                    self._entry_items[workflow.name] = (Stream((*key, 5), uniform), stage.map)
+        self._plain = {key for key, truth in self._stages.items() if not truth.says_more()}
+        self.has_interference = any(profile.sensitivity for profile in scenario.profiles.values())
+
+    def join(self, node: Node) -> None:
+        """Get to know a node that was added during the run."""
+        self._nodes[node.name] = node
+
+    def admit(self, request: int, ordinal: int, workflow: str) -> int:
+        """Note a request as the n-th of its workflow; gives the number of items of its input."""
+        self._ordinals[request] = ordinal
+        entry = self._entry_items.get(workflow)
+        return 1 if entry is None else _between(entry[0][ordinal], entry[1])
+
+    def forget(self, request: int) -> None:
+        """Let go of a request that will run no more."""
+        self._ordinals.pop(request, None)
+
+    def cold_start_s(self, effect: StartInstance) -> float:
+        """How long this instance takes to start: the one place where a cold start is charged."""
+        return self._profiles[effect.function].cold_s(self._nodes[effect.node].kind)
+
+    def transfer_s(self, effect: RunBatch) -> float:
+        """How long the batch's input takes from other nodes."""
+        return effect.transfer_mb / self._mb_per_s if effect.transfer_mb else 0.0
+
+    def work_s(self, effect: RunBatch) -> float:
+        """How long the batch would take undisturbed; its first invocation draws for all."""
+        node = self._nodes[effect.node]
+        key = (effect.function, effect.configuration, node.kind)
+        base = self._work.get(key)
+        if base is None:
+            profile = self._profiles[effect.function]
+            base = self._work[key] = profile.latency_s(effect.configuration, node.kind, node.speed) * profile.bias
+        invocation = effect.invocations[0]
+        truth = self._stages[invocation.workflow, invocation.stage]
+        if truth.spread is not None:
+            base *= truth.spread[self._position(invocation, truth)]
+        if truth.noise is not None:
+            sigma = self._profiles[effect.function].noise
+            base *= max(0.05, 1 + sigma * truth.noise[self._position(invocation, truth)])
+        return base
+
+    def outcomes(self, effect: RunBatch) -> tuple[Outcome, ...] | None:
+        """How each invocation ends; None when all simply succeed."""
+        plain = self._plain
+        for invocation in effect.invocations:
+            if (invocation.workflow, invocation.stage) not in plain:
+                return tuple([self._outcome(i) for i in effect.invocations])
+        return None
+
+    def _outcome(self, invocation: Invocation) -> Outcome:
+        truth = self._stages[invocation.workflow, invocation.stage]
+        position = self._position(invocation, truth)
+        if truth.failures is not None:
+            # Attempts of one invocation are drawn far apart, so that a retry has a chance of its own.
+            rate = self._profiles[invocation.function].failure_rate
+            if truth.failures[position + (invocation.attempt - 1) * 10**9] < rate:
+                return Outcome(ok=False, error="the function failed")
+        arm = None
+        if truth.arms is not None:
+            stream, arms = truth.arms
+            left = stream[position]
+            for name, probability in arms:
+                left -= probability
+                if left < 0:
+                    arm = name
+                    break
+        items = 1 if truth.items is None else _between(truth.items[0][position], truth.items[1])
+        return Outcome(arm=arm, items=items)
+
+    def _position(self, invocation: Invocation, truth: StageTruth) -> int:
+        return self._ordinals[invocation.request] * truth.width + invocation.item
+
+
+def _between(u: float, bounds: tuple[int, int]) -> int:
+    low, high = bounds
+    return low + int(u * (high - low + 1))
+
+
+class _Clock:
+    """Work done so far by every batch of one (function, vCPUs) on one node, as if each had run from the beginning."""
+
+    __slots__ = ("heap", "own_load", "rate", "sensitivity", "virtual")
+
+    def __init__(self, own_load: float, sensitivity: float) -> None:
+        self.own_load = own_load
+        self.sensitivity = sensitivity
+        self.virtual = 0.0
+        self.rate = 1.0
+        self.heap: list[tuple[float, int]] = []
+
+
+class SharedNode:
+    """A node on which batches slow each other down."""
+
+    __slots__ = ("_clocks", "_last", "_load", "_of", "_profiles", "_vcpus", "pressure", "version")
+
+    def __init__(self, node: Node, profiles: Mapping[str, Profile]) -> None:
+        self._profiles = profiles
+        self._vcpus = node.vcpus or sum(device.vgpus for device in node.devices)
+        self._clocks: dict[tuple[str, float], _Clock] = {}
+        self._of: dict[int, _Clock] = {}
+        self._last = 0.0
+        self._load = 0.0
+        self.pressure = 0.0
+        self.version = 0  # changes with every change of rates, so that old predictions are known
+
+    def begin(self, now: float, effect: RunBatch, work_s: float) -> None:
+        """Let a batch start to consume its work."""
+        self._advance(now)
+        profile = self._profiles[effect.function]
+        share = effect.configuration.vcpus or effect.configuration.vgpus
+        key = (effect.function, share)
+        clock = self._clocks.get(key)
+        if clock is None:
+            own = share / self._vcpus * profile.pressure
+            clock = self._clocks[key] = _Clock(own, profile.sensitivity)
+        heappush(clock.heap, (clock.virtual + work_s, effect.batch))
+        self._of[effect.batch] = clock
+        self._load += clock.own_load
+        self._set_rates()
+
+    def end(self, now: float, batch: int) -> None:
+        """Take a batch out before its end."""
+        clock = self._of.pop(batch, None)
+        if clock is not None:
+            self._advance(now)
+            clock.heap = sorted(entry for entry in clock.heap if entry[1] != batch)
+            self._load -= clock.own_load
+            self._set_rates()
+
+    def set_pressure(self, now: float, pressure: float) -> None:
+        """Change the load from outside."""
+        self._advance(now)
+        self.pressure = pressure
+        self._set_rates()
+
+    def next_end(self) -> float:
+        """When the next batch ends if nothing changes; infinity if none runs."""
+        ends = [(c.heap[0][0] - c.virtual) / c.rate for c in self._clocks.values() if c.heap]
+        return self._last + max(0.0, min(ends)) if ends else inf
+
+    def due(self, now: float) -> list[int]:
+        """The batches that end at this instant, which `next_end` gave."""
+        self._advance(now)
+        ended: list[int] = []
+        for clock in self._clocks.values():
+            while clock.heap and clock.heap[0][0] - clock.virtual <= 1e-12 * max(1.0, now):
+                batch = heappop(clock.heap)[1]
+                del self._of[batch]
+                self._load -= clock.own_load
+                ended.append(batch)
+        self._set_rates()
+        return sorted(ended)
+
+    def _advance(self, now: float) -> None:
+        for clock in self._clocks.values():
+            clock.virtual += clock.rate * (now - self._last)
+        self._last = now
+
+    def _set_rates(self) -> None:
+        self.version += 1
+        if not self._of:
+            self._load = 0.0  # forget rounding
+        for clock in self._clocks.values():
+            if clock.heap:
+                clock.rate = 1 / slowdown(clock.sensitivity, self._load - clock.own_load, self.pressure)
+            else:
+                clock.virtual = 0.0

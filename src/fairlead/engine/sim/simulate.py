@@ -1,0 +1,387 @@
+"""The simulator's driver: a virtual clock that feeds the controller and acts its effects out."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from heapq import heappop, heappush
+from math import inf
+from time import perf_counter
+
+import msgspec
+import numpy as np
+
+from fairlead.engine.core import effects as fx
+from fairlead.engine.core import events as ev
+from fairlead.engine.core.controller import Controller
+from fairlead.engine.sim.physics import Physics, SharedNode
+from fairlead.errors import PolicyError
+from fairlead.model import Node, Recording, Request
+from fairlead.policy import Policy, Site, make_policy
+from fairlead.profile import Estimate
+from fairlead.workload import Arrivals, ClosedLoop, Scenario
+
+Progress = Callable[[float], None]
+
+_IDLE_WAKES = 10_000  # a policy that only wakes itself, with nothing running, is stopped after so many
+_REPORT_EVERY = 4096
+
+
+def simulate(
+    scenario: Scenario,
+    policy: str | Policy | None = None,
+    *,
+    scaler: str | Policy | None = None,
+    seed: int = 0,
+    point: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+    physics: Physics | None = None,
+) -> Recording:
+    """One run of a scenario under a policy: everything that happened, as records.
+
+    Args:
+        scenario: What to run.
+        policy: A name, a policy, or None for the scenario's own choice with its parameters.
+        scaler: Likewise; None for the scenario's own.
+        seed: The same scenario and seed give the same records, to the byte.
+        point: Where this run lies in a sweep; only carried along.
+        progress: Called now and then with the simulated time.
+        physics: Stands in for the modelled times, in tests.
+
+    Raises:
+        PolicyError: The policy raised; the error carries the records until then.
+    """
+    return _Simulation(scenario, policy, scaler, seed, physics).run(progress, point or {})
+
+
+class _Simulation:
+    """One run in the making."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        policy: str | Policy | None,
+        scaler: str | Policy | None,
+        seed: int,
+        physics: Physics | None,
+    ) -> None:
+        self.scenario = scenario
+        self.seed = seed
+        self.policy_name, dispatcher = _resolve(policy, scenario.policy.name, scenario.policy.parameters)
+        self.parameters = asdict(dispatcher)
+        self.scaler_name: str | None = None
+        scaling: Policy | None = None
+        if scaler is not None or scenario.scaler is not None:
+            own = scenario.scaler
+            self.scaler_name, scaling = _resolve(scaler, own.name if own else "", own.parameters if own else {})
+        self.physics = physics or Physics(scenario, seed)
+        self.arrivals = _open_arrivals(scenario, seed)
+        self.loops = [_Loop(i, loop, seed) for i, loop in enumerate(a for a in scenario.arrivals if isinstance(a, ClosedLoop))]
+        for i, one in enumerate(p for p in (dispatcher, scaling) if p is not None):
+            one.prepare(self._site(one), np.random.default_rng((seed, 1_000_003, i)))
+        self.controller = Controller(
+            scenario, dispatcher, scaling, perf_counter, (self.policy_name, self.scaler_name or "scaler")
+        )
+        self.heap: list[tuple[float, int, object]] = []  # (instant, sequence, event or call)
+        self.sequence = 0
+        self.in_flight = 0  # events to come that are neither faults nor pressure
+        self.slo = {name: workflow.slo for name, workflow in scenario.workflows.items()}
+        self.next_request = 0
+        self.ordinals: Counter[str] = Counter()
+        self.loop_of: dict[int, _Loop] = {}
+        self.nodes = {node.name: node for node in scenario.cluster.nodes}
+        self.aborted: set[int] = set()
+        self.shared: dict[str, SharedNode] = {}
+        if self.physics.has_interference:
+            self.shared = {n.name: SharedNode(n, scenario.profiles) for n in scenario.cluster.nodes}
+        self.began: dict[int, tuple[fx.RunBatch, float, float]] = {}
+        self.act: dict[type, Callable[..., None]] = {
+            fx.RunBatch: self._run_batch,
+            fx.StartInstance: self._start_instance,
+            fx.StopInstance: self._stop_instance,
+            fx.Answer: self._ended,
+            fx.Refuse: self._ended,
+            fx.AddNode: self._add_node,
+            fx.RemoveNode: self._remove_node,
+        }
+
+    def run(self, progress: Progress | None, point: Mapping[str, object]) -> Recording:
+        began = perf_counter()
+        self._schedule_faults()
+        for loop in self.loops:
+            for at in loop.first():
+                self._push(at, loop)
+        failure: PolicyError | None = None
+        try:
+            self._loop(progress)
+        except PolicyError as error:
+            failure = error
+        self.controller.finish()
+        recorder = self.controller.recorder
+        recording = Recording(
+            scenario=self.scenario.name,
+            policy=self.policy_name,
+            scaler=self.scaler_name,
+            seed=self.seed,
+            parameters=self.parameters,
+            cluster=self.scenario.cluster,
+            warmup_s=self.scenario.warmup_s,
+            duration_s=self.scenario.duration_s,
+            end_s=self.controller.now,
+            requests=recorder.requests.table(),
+            invocations=recorder.invocations.table(),
+            instances=recorder.instances.table(),
+            refusals=tuple(self.controller.refusals),
+            stale_events=self.controller.stale_events,
+            decision_s=tuple(self.controller.decision_s),
+            run_wall_s=perf_counter() - began,
+            point=dict(point),
+        )
+        if failure is not None:
+            failure.recording = recording
+            raise failure
+        return recording
+
+    def _loop(self, progress: Progress | None) -> None:
+        """Bring the controller from instant to instant until nothing is left to do."""
+        controller, heap, act = self.controller, self.heap, self.act
+        handle = controller.handle
+        times, workflows = self.arrivals
+        arriving, count = 0, len(times)
+        idle_wakes = steps = 0
+        while True:
+            arrival = times[arriving] if arriving < count else inf
+            due = heap[0][0] if heap else inf
+            wake = controller.next_wake
+            now = min(arrival, due, wake)
+            if now == inf:
+                return
+            if arriving >= count and self.in_flight == 0:
+                if not controller.has_work:
+                    return
+                if not controller.has_timers:
+                    idle_wakes += 1
+                    if idle_wakes > _IDLE_WAKES:
+                        return
+            else:
+                idle_wakes = 0
+            events: list[ev.Event] = []
+            while due == now:
+                self._happen(heappop(heap)[2], now, events)
+                due = heap[0][0] if heap else inf
+            while arrival == now:
+                events.append(self._arrive(now, workflows[arriving], None))
+                arriving += 1
+                arrival = times[arriving] if arriving < count else inf
+            for effect in handle(now, events):
+                act[type(effect)](effect)
+            steps += 1
+            if progress is not None and steps % _REPORT_EVERY == 0:
+                progress(now)
+
+    def _happen(self, what: object, now: float, events: list[ev.Event]) -> None:
+        """Turn what was scheduled into events for the controller."""
+        if type(what) is ev.Finished:
+            self.in_flight -= 1
+            if self.aborted and what.batch in self.aborted:
+                self.aborted.discard(what.batch)
+            else:
+                events.append(what)
+        elif isinstance(what, _Loop):
+            self.in_flight -= 1
+            if now < self.scenario.duration_s:
+                events.append(self._arrive(now, what.workflow, what))
+        elif isinstance(what, ev.InstanceReady):
+            self.in_flight -= 1
+            events.append(what)
+        elif isinstance(what, _NodeEnds):
+            self.in_flight -= 1
+            node = self.shared[what.node]
+            if what.version == node.version:
+                for batch in node.due(now):
+                    effect, began, transfer_s = self.began.pop(batch)
+                    events.append(ev.Finished(batch, now - began, transfer_s, self.physics.outcomes(effect)))
+                self._predict(what.node)
+        elif isinstance(what, _Begin):
+            self.in_flight -= 1
+            if what.effect.batch in self.aborted:
+                self.aborted.discard(what.effect.batch)
+            else:
+                self._begin(what.effect, now, what.transfer_s)
+        elif isinstance(what, ev.Pressure):
+            if what.node in self.shared:
+                self.shared[what.node].set_pressure(now, what.pressure)
+                self._predict(what.node)
+            events.append(what)
+        elif isinstance(what, ev.NodeJoined):
+            if what.node.name not in self.nodes:
+                self.in_flight -= 1
+                self.nodes[what.node.name] = what.node
+                self.physics.join(what.node)
+                if self.physics.has_interference:
+                    self.shared[what.node.name] = SharedNode(what.node, self.scenario.profiles)
+            events.append(what)
+        else:
+            assert isinstance(what, ev.NodeLost), what
+            events.append(what)
+
+    def _arrive(self, now: float, workflow: str, loop: "_Loop | None") -> ev.Arrived:
+        id = self.next_request
+        self.next_request = id + 1
+        ordinal = self.ordinals[workflow]
+        self.ordinals[workflow] = ordinal + 1
+        slo = self.slo[workflow]
+        if loop is not None:
+            self.loop_of[id] = loop
+        items = self.physics.admit(id, ordinal, workflow)
+        return ev.Arrived(Request(id, workflow, now, now + slo.latency_s, slo.cost_usd), items)
+
+    # --- acting effects out ----------------------------------------------------------------------------------------
+
+    def _run_batch(self, effect: fx.RunBatch) -> None:
+        physics = self.physics
+        transfer_s = physics.transfer_s(effect)
+        if self.shared:
+            at = effect.at + transfer_s
+            if at > self.controller.now:
+                self._push(at, _Begin(effect, transfer_s))
+            else:
+                self._begin(effect, at, transfer_s)
+            return
+        work_s = physics.work_s(effect)
+        self.sequence += 1
+        self.in_flight += 1
+        finished = ev.Finished(effect.batch, work_s, transfer_s, physics.outcomes(effect))
+        heappush(self.heap, (effect.at + transfer_s + work_s, self.sequence, finished))
+
+    def _begin(self, effect: fx.RunBatch, now: float, transfer_s: float) -> None:
+        """On a node with interference: start to consume the work."""
+        self.began[effect.batch] = (effect, now, transfer_s)
+        self.shared[effect.node].begin(now, effect, self.physics.work_s(effect))
+        self._predict(effect.node)
+
+    def _predict(self, node: str) -> None:
+        at = self.shared[node].next_end()
+        if at < inf:
+            self._push(max(at, self.controller.now), _NodeEnds(node, self.shared[node].version))
+
+    def _start_instance(self, effect: fx.StartInstance) -> None:
+        self._push(effect.at + self.physics.cold_start_s(effect), ev.InstanceReady(effect.instance))
+
+    def _stop_instance(self, effect: fx.StopInstance) -> None:
+        """What still runs on the instance never ends."""
+        if effect.batch < 0:
+            return
+        found = self.began.pop(effect.batch, None)
+        if found is None:
+            self.aborted.add(effect.batch)
+        else:
+            node = found[0].node
+            self.shared[node].end(self.controller.now, effect.batch)
+            self._predict(node)
+
+    def _ended(self, effect: fx.Answer | fx.Refuse) -> None:
+        loop = self.loop_of.pop(effect.request, None)
+        if loop is not None:
+            at = effect.at + loop.think()
+            if at < self.scenario.duration_s:
+                self._push(at, loop)
+
+    def _add_node(self, effect: fx.AddNode) -> None:
+        pattern = self.scenario.cluster.kinds[effect.kind]
+        self.sequence += 1
+        name = f"{pattern.name}+{self.sequence}"
+        node = msgspec.structs.replace(pattern, name=name)
+        self._push(effect.at + self.scenario.provision_s, ev.NodeJoined(node))
+
+    def _remove_node(self, effect: fx.RemoveNode) -> None:
+        """The controller has emptied it already."""
+
+    # --- scheduling --------------------------------------------------------------------------------------------------
+
+    def _push(self, at: float, what: object) -> None:
+        self.sequence += 1
+        if not isinstance(what, ev.NodeLost | ev.Pressure) and not (
+            isinstance(what, ev.NodeJoined) and what.node.name in self.nodes
+        ):
+            self.in_flight += 1
+        heappush(self.heap, (at, self.sequence, what))
+
+    def _schedule_faults(self) -> None:
+        for fault in self.scenario.node_faults:
+            self._push(fault.at_s, ev.NodeLost(fault.node))
+            if fault.back_s is not None:
+                self._push(fault.at_s + fault.back_s, ev.NodeJoined(self.nodes[fault.node]))
+        for change in self.scenario.pressures:
+            self._push(change.at_s, ev.Pressure(change.node, change.pressure))
+
+    def _site(self, policy: Policy) -> Site:
+        scenario = self.scenario
+        times, workflows = self.arrivals
+        return Site(
+            cluster=scenario.cluster,
+            functions=scenario.functions,
+            workflows=scenario.workflows,
+            profiles={name: Estimate(profile, scenario.cluster) for name, profile in scenario.profiles.items()},
+            arrivals=tuple(zip(times, workflows, strict=True)) if policy.clairvoyant else None,
+        )
+
+
+class _NodeEnds(msgspec.Struct, frozen=True, gc=False):
+    """The next batch on a node ends, unless the node's state has changed since."""
+
+    node: str
+    version: int
+
+
+class _Begin(msgspec.Struct, frozen=True, gc=False):
+    """A batch has its input and begins to work."""
+
+    effect: fx.RunBatch
+    transfer_s: float
+
+
+class _Loop:
+    """The users of a closed loop: each sends its next request a think time after the answer to the last."""
+
+    def __init__(self, index: int, spec: ClosedLoop, seed: int) -> None:
+        self.workflow = spec.workflow
+        self._spec = spec
+        self._rng = np.random.default_rng((seed, 1_000_005, index))
+
+    def first(self) -> list[float]:
+        return sorted(self.think() for _ in range(self._spec.users))
+
+    def think(self) -> float:
+        if self._spec.think == "constant":
+            return self._spec.think_s
+        return float(self._rng.exponential(self._spec.think_s))
+
+
+def _resolve(policy: str | Policy | None, name: str, parameters: Mapping[str, object]) -> tuple[str, Policy]:
+    if isinstance(policy, Policy):
+        return policy_name(policy), policy
+    if policy is None:
+        return name, make_policy(name, parameters)
+    return policy, make_policy(policy, parameters if policy == name else {})
+
+
+def policy_name(policy: Policy) -> str:
+    """What to call a policy that was handed over as an object."""
+    return type(policy).__name__
+
+
+def _open_arrivals(scenario: Scenario, seed: int) -> tuple[list[float], list[str]]:
+    """All open-loop arrivals, merged and sorted; equal times keep the order of declaration."""
+    parts: list[tuple[np.ndarray, str]] = []
+    for i, process in enumerate(scenario.arrivals):
+        if not isinstance(process, ClosedLoop):
+            process_: Arrivals = process
+            times = process_.times(np.random.default_rng((seed, 1_000_004, i)), scenario.duration_s)
+            parts.append((np.asarray(times, dtype=float), process_.workflow))
+    if not parts:
+        return [], []
+    merged = np.concatenate([times for times, _ in parts])
+    owners = np.concatenate([np.full(len(times), i) for i, (times, _) in enumerate(parts)])
+    order = np.argsort(merged, kind="stable")
+    names = [name for _, name in parts]
+    return merged[order].tolist(), [names[i] for i in owners[order].tolist()]

@@ -1,0 +1,94 @@
+"""What can go wrong, as a tree.
+
+FairleadError
+├── ConfigError            a file or a setting is wrong; carries every fault with its path
+├── UnknownNameError       nothing goes by that name; carries the near misses
+│   └── UnknownPolicyError
+├── DuplicateNameError     two things claim one name
+├── PolicyError            a policy raised; carries what was recorded until then
+└── MissingExtraError      an optional dependency is not installed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fairlead.model import Recording
+
+
+class FairleadError(Exception):
+    """Every failure that Fairlead itself foresees."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong, and where: `path` is dotted, such as `functions.detect.latency`."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class ConfigError(FairleadError):
+    """A file or a setting is wrong. All its faults are listed at once."""
+
+    def __init__(self, source: str, faults: Sequence[Fault]) -> None:
+        self.source = source
+        self.faults = tuple(faults)
+        if len(self.faults) == 1:
+            text = f"{source}: {self.faults[0]}"
+        else:
+            lines = "".join(f"\n  - {fault}" for fault in self.faults)
+            text = f"{source}: {len(self.faults)} faults:{lines}"
+        super().__init__(text)
+
+
+class UnknownNameError(FairleadError):
+    """Nothing goes by that name."""
+
+    def __init__(self, kind: str, name: str, available: Iterable[str]) -> None:
+        self.name = name
+        self.available = tuple(sorted(available))
+        super().__init__(
+            f"No {kind} named {name!r}.{suggestion(name, self.available)} Available: {', '.join(self.available) or 'none'}."
+        )
+
+
+class UnknownPolicyError(UnknownNameError):
+    """No policy goes by that name."""
+
+    def __init__(self, name: str, available: Iterable[str]) -> None:
+        super().__init__("policy", name, available)
+
+
+class DuplicateNameError(FairleadError):
+    """Two things claim one name."""
+
+
+class PolicyError(FairleadError):
+    """A policy raised. The cause is its own error; `recording` holds the run until then."""
+
+    def __init__(self, policy: str, now: float, cause: BaseException, recording: Recording | None = None) -> None:
+        self.policy = policy
+        self.now = now
+        self.recording = recording
+        super().__init__(f"Policy {policy!r} failed at {now:g} s: {type(cause).__name__}: {cause}")
+
+
+class MissingExtraError(FairleadError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, what: str, needs: str, extra: str) -> None:
+        super().__init__(f"{what} needs {needs}. Install it with: pip install 'fairlead[{extra}]'.")
+
+
+def suggestion(name: str, available: Iterable[str]) -> str:
+    """A sentence that names the closest known name, with a leading blank; empty when none is close."""
+    close = get_close_matches(name, list(available), n=1, cutoff=0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,1 @@
+"""Published claims, one folder each, and the named scenario files."""

@@ -1,0 +1,100 @@
+"""Machines: devices, nodes of several kinds, and the cluster they make, with its prices."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from math import inf
+from typing import Literal
+
+import msgspec
+
+Sharing = Literal["mps", "mig"]
+
+MIG_SIZES = (1, 2, 3, 4, 7)
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """What a second of an allocated vCPU or vGPU costs, and which seconds are billed."""
+
+    vcpu_usd_per_hour: float = 0.034
+    vgpu_usd_per_hour: float = 0.67
+    bill_cold_start: bool = True
+    bill_idle: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("vcpu_usd_per_hour", "vgpu_usd_per_hour"):
+            value = getattr(self, name)
+            if not 0 <= value < inf:
+                raise ValueError(f"{name} must be finite and not negative; got {value}.")
+
+    def usd_per_s(self, vcpus: float, vgpus: float) -> float:
+        """What holding these costs per second."""
+        return (vcpus * self.vcpu_usd_per_hour + vgpus * self.vgpu_usd_per_hour) / 3600
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One accelerator. `mps` shares it in free fractions; `mig` in slices of 1, 2, 3, 4 or 7 at fixed places."""
+
+    vgpus: float
+    memory_gb: float = inf
+    sharing: Sharing = "mps"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.vgpus < inf:
+            raise ValueError(f"vgpus of a device must be positive and finite; got {self.vgpus}.")
+        if not self.memory_gb > 0:
+            raise ValueError(f"device_memory_gb must be positive; got {self.memory_gb}.")
+        if self.sharing not in ("mps", "mig"):
+            raise ValueError(f"gpu_sharing must be 'mps' or 'mig'; got {self.sharing!r}.")
+        if self.sharing == "mig" and self.vgpus != 7:
+            raise ValueError(f"a MIG device has 7 vGPUs; got {self.vgpus:g}.")
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine. Every node of a kind has the same speed: work takes 1/speed of its profiled time."""
+
+    name: str
+    kind: str
+    vcpus: float
+    memory_gb: float = inf
+    devices: tuple[Device, ...] = ()
+    speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.vcpus < inf:
+            raise ValueError(f"vcpus must be finite and not negative; got {self.vcpus}.")
+        if not self.memory_gb > 0:
+            raise ValueError(f"memory_gb must be positive; got {self.memory_gb}.")
+        if not 0 < self.speed < inf:
+            raise ValueError(f"speed must be positive and finite; got {self.speed}.")
+        if self.vcpus == 0 and not self.devices:
+            raise ValueError("a node needs vcpus or vgpus; got 0 of both.")
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """Nodes, the network between them, and prices. Without `bandwidth_gbps` transfer takes no time."""
+
+    nodes: tuple[Node, ...]
+    bandwidth_gbps: float = inf
+    price: Price = Price()
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise ValueError("a cluster needs at least one node.")
+        names = [node.name for node in self.nodes]
+        if len(set(names)) < len(names):
+            twice = min(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two nodes are named {twice!r}.")
+        if not self.bandwidth_gbps > 0:
+            raise ValueError(f"bandwidth_gbps must be positive; got {self.bandwidth_gbps}.")
+        speeds: dict[str, float] = {}
+        for node in self.nodes:
+            if speeds.setdefault(node.kind, node.speed) != node.speed:
+                raise ValueError(f"nodes of kind {node.kind!r} have different speeds; give them kinds of their own.")
+
+    @cached_property
+    def kinds(self) -> Mapping[str, Node]:
+        """One node of each kind, in order of first appearance."""
+        kinds: dict[str, Node] = {}
+        for node in self.nodes:
+            kinds.setdefault(node.kind, node)
+        return kinds

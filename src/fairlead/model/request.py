@@ -1,0 +1,46 @@
+"""What travels through the system: requests, their invocations, the batches and instances that serve them.
+
+A request's deadline is set once, from its arrival and its workflow's SLO, and every invocation carries it.
+"""
+
+from math import inf
+
+import msgspec
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """One call of a workflow. `deadline` is an instant; `budget_usd` what the answer may cost."""
+
+    id: int
+    workflow: str
+    arrival: float
+    deadline: float = inf
+    budget_usd: float = inf
+
+
+class Invocation(msgspec.Struct, frozen=True, gc=False):
+    """One function of one request. `item` counts through a map (0 outside); `attempt` from 1."""
+
+    id: int
+    request: int
+    workflow: str
+    stage: str
+    function: str
+    ready: float
+    deadline: float
+    item: int = 0
+    attempt: int = 1
+
+
+class Instance(msgspec.Struct, frozen=True, gc=False):
+    """One running copy of a function, as a policy sees it. `device` is -1 without an accelerator."""
+
+    id: int
+    function: str
+    node: str
+    device: int
+    vcpus: float
+    vgpus: float
+    memory_gb: float
+    is_ready: bool
+    is_idle: bool

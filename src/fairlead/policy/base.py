@@ -1,0 +1,268 @@
+"""The contract between a policy and the controller.
+
+A **dispatcher** implements `decide(view)`, a **scaler** `adjust(view)`. Both get a read-only `View` and yield
+actions; each action is carried out before the next is asked for, so the view is always current. An action that cannot
+be carried out ends the call and is recorded with its reason. Parameters are the dataclass fields of a policy.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import msgspec
+import numpy as np
+
+from fairlead.model import Cluster, Configuration, Function, Instance, Invocation, Node, Record, Request, Workflow
+from fairlead.profile import Estimate
+
+Order = Literal["warm-first", "emptiest"]
+
+
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """Run these waiting invocations of one function together, on this node; `device` None leaves the choice open."""
+
+    batch: tuple[Invocation, ...]
+    configuration: Configuration
+    node: str
+    device: int | None = None
+
+
+class Reject(msgspec.Struct, frozen=True, gc=False):
+    """Refuse a fresh request, or drop an admitted one: what waits of it goes, what runs is discarded."""
+
+    request: int
+    reason: str
+    retry_after_s: float | None = None
+
+
+class Cancel(msgspec.Struct, frozen=True, gc=False):
+    """Stop the batch in which this invocation runs. Its instance ends; its invocations wait again."""
+
+    invocation: int
+
+
+class Warm(msgspec.Struct, frozen=True, gc=False):
+    """Start an instance ahead of need."""
+
+    function: str
+    configuration: Configuration
+    node: str
+    device: int | None = None
+
+
+class Retire(msgspec.Struct, frozen=True, gc=False):
+    """Stop an idle instance."""
+
+    instance: int
+
+
+class Wake(msgspec.Struct, frozen=True, gc=False):
+    """Ask to be called again at this instant, whatever happens."""
+
+    at: float
+
+
+class Plan(msgspec.Struct, frozen=True, gc=False):
+    """Record a promise: when this request will be answered, and the steps that lead there."""
+
+    request: int
+    steps: tuple[str, ...]
+    finish: float
+
+
+class Searched(msgspec.Struct, frozen=True, gc=False):
+    """Say how many search steps this decision took; they cost time where decision time is modelled per step."""
+
+    steps: int
+
+
+class Scale(msgspec.Struct, frozen=True, gc=False):
+    """Give a function so many replicas; from then on it runs only on them."""
+
+    function: str
+    instances: int
+    configuration: Configuration | None = None
+
+
+class Resize(msgspec.Struct, frozen=True, gc=False):
+    """Give every replica of a function so many vCPUs (in place) and so much memory (by replacement)."""
+
+    function: str
+    vcpus: float
+    memory_gb: float = 0.0
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """Bring every replica of a function to this node; the replacement starts first where it fits."""
+
+    function: str
+    node: str
+
+
+class Grow(msgspec.Struct, frozen=True, gc=False):
+    """Ask for one more node of a kind."""
+
+    kind: str
+
+
+class Shrink(msgspec.Struct, frozen=True, gc=False):
+    """Give back one node of a kind, the emptiest, once what runs there has finished."""
+
+    kind: str
+
+
+Action = (
+    Start | Reject | Cancel | Warm | Retire | Wake | Plan | Searched | Scale | Resize | Move | Grow | Shrink
+)
+
+
+class DeviceStatus(msgspec.Struct, frozen=True, gc=False):
+    """One accelerator now. The two instants are minus infinity before its first run."""
+
+    node: str
+    device: int
+    free_vgpus: float
+    busy_vgpus: float
+    last_start: float
+    last_release: float
+
+
+class View(Protocol):
+    """What a policy may know: nothing a live system could not tell it. Read-only, and always current."""
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began."""
+        ...
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are up, in order."""
+        ...
+
+    @property
+    def fresh(self) -> tuple[Request, ...]:
+        """Requests shown for the first time; one that is not rejected in this call is admitted."""
+        ...
+
+    @property
+    def freed(self) -> tuple[str, ...]:
+        """Nodes where something finished at this instant."""
+        ...
+
+    @property
+    def lost(self) -> tuple[Invocation, ...]:
+        """Invocations that were lost at this instant and wait again."""
+        ...
+
+    def by_ready(self, workflow: str | None = None, function: str | None = None) -> Iterator[Invocation]:
+        """What waits, oldest first; with both names given, of one queue only. Starting what it yields is safe."""
+        ...
+
+    def by_deadline(self) -> Iterator[Invocation]:
+        """What waits, most urgent first. Starting what it yields is safe."""
+        ...
+
+    def queues(self) -> tuple[tuple[str, str], ...]:
+        """The (workflow, function) pairs for which something waits, in a fixed order."""
+        ...
+
+    def waiting(self, workflow: str | None = None, function: str | None = None) -> int:
+        """How many invocations wait, in one queue or in all."""
+        ...
+
+    def is_waiting(self, invocation: int) -> bool:
+        """Whether this invocation still waits."""
+        ...
+
+    def waiting_of(self, request: int) -> tuple[Invocation, ...]:
+        """The waiting invocations of a request."""
+        ...
+
+    def slack_s(self, invocation: Invocation) -> float:
+        """Time left until its deadline."""
+        ...
+
+    def request(self, request: int) -> Request:
+        """An open request by its id."""
+        ...
+
+    def profile(self, function: str) -> Estimate:
+        """What is believed of a function: declared times, corrected by what was observed."""
+        ...
+
+    def fits(self, function: str, configuration: Configuration, node: str, device: int | None = None) -> bool:
+        """Whether a Start there would be carried out now; idle instances in the way may be evicted."""
+        ...
+
+    def place(self, function: str, configuration: Configuration, order: Order = "warm-first") -> str | None:
+        """The emptiest node where it fits; `warm-first` prefers nodes with a warm, idle instance. None if nowhere."""
+        ...
+
+    def is_warm(self, function: str, configuration: Configuration, node: str, device: int | None = None) -> bool:
+        """Whether an idle instance of this size is there."""
+        ...
+
+    def load(self, node: str) -> float:
+        """Share of the node's vCPUs (of its vGPUs, if it has no vCPUs) in use, in [0, 1]."""
+        ...
+
+    def finishes(self, node: str) -> tuple[float, ...]:
+        """When what runs on a node is predicted to finish, soonest first."""
+        ...
+
+    def devices(self) -> tuple[DeviceStatus, ...]:
+        """Every accelerator that is up. A full listing: its cost grows with the cluster."""
+        ...
+
+    def instances(self, function: str) -> tuple[Instance, ...]:
+        """Every instance of a function, oldest first. A full listing."""
+        ...
+
+    def inputs(self, invocation: int) -> tuple[tuple[str, float], ...]:
+        """Where a waiting invocation's input lies: (node, megabytes) per predecessor."""
+        ...
+
+    def pressure(self, node: str) -> float:
+        """Load from outside on a node, as last reported."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """What a policy is told once, before the run.
+
+    `arrivals` is None unless the policy is clairvoyant: then it lists every (instant, workflow) to come, in order.
+    """
+
+    cluster: Cluster
+    functions: Mapping[str, Function]
+    workflows: Mapping[str, Workflow]
+    profiles: Mapping[str, Estimate]
+    arrivals: Sequence[tuple[float, str]] | None = None
+
+
+@dataclass
+class Policy:
+    """Base of every policy: subclasses are dataclasses whose fields are the parameters."""
+
+    paper: ClassVar[str] = ""  # whose idea it is, in a few words; empty for a baseline
+
+    @property
+    def clairvoyant(self) -> bool:
+        """Whether it must be told the future. The live runtime refuses such a policy."""
+        return False
+
+    def prepare(self, site: Site, rng: np.random.Generator) -> None:
+        """Learn the site once, before the first decision. `rng` is the policy's own randomness."""
+
+    def decide(self, view: View) -> Iterator[Action]:
+        """Dispatch: called once per instant at which anything waits, arrived or was lost, or a wake is due."""
+        raise TypeError(f"{type(self).__name__} is not a dispatcher: it has no decide().")
+
+    def adjust(self, view: View) -> Iterator[Action]:
+        """Scale: called once per control period."""
+        raise TypeError(f"{type(self).__name__} is not a scaler: it has no adjust().")
+
+    def observe(self, record: Record) -> None:
+        """See one finished invocation."""

@@ -1,0 +1,124 @@
+"""Policies by name. Ours are listed here and loaded when asked for; outsiders' come by entry point.
+
+A package adds its own with the entry point group `fairlead.policies`. A name that is taken is an error.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import get_type_hints
+
+import msgspec
+
+from fairlead.errors import ConfigError, DuplicateNameError, Fault, UnknownPolicyError, suggestion
+from fairlead.policy.base import Policy
+
+ENTRY_POINTS = "fairlead.policies"
+
+BUILT_IN: Mapping[str, str] = {
+    "earliest-deadline": "fairlead.policy.earliest_deadline:EarliestDeadline",
+    "fifo": "fairlead.policy.fifo:Fifo",
+    "kaas-affinity": "fairlead.policy.kaas.affinity:Affinity",
+    "kaas-balance": "fairlead.policy.kaas.balance:Balance",
+    "kaas-exclusive": "fairlead.policy.kaas.exclusive:Exclusive",
+    "kaas-mlfq": "fairlead.policy.kaas.mlfq:MultiLevelFeedback",
+    "kaas-round-robin": "fairlead.policy.kaas.round_robin:RoundRobin",
+    "kaas-srtf": "fairlead.policy.kaas.srtf:ShortestFirst",
+    "least-loaded": "fairlead.policy.least_loaded:LeastLoaded",
+}
+
+
+def merge(built_in: Mapping[str, str], outside: Mapping[str, EntryPoint]) -> dict[str, str]:
+    """Every policy's `module:class` by name; a name claimed twice is an error."""
+    for name, entry in outside.items():
+        if name in built_in:
+            raise DuplicateNameError(
+                f"The policy name {name!r} is taken by Fairlead; {entry.value} (entry point {ENTRY_POINTS}) must use another."
+            )
+    return {**built_in, **{name: entry.value for name, entry in outside.items()}}
+
+
+@cache
+def _known() -> dict[str, str]:
+    outside: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=ENTRY_POINTS):
+        if entry.name in outside:
+            raise DuplicateNameError(
+                f"Two packages register a policy named {entry.name!r}: {outside[entry.name].value} and {entry.value}."
+            )
+        outside[entry.name] = entry
+    return merge(BUILT_IN, outside)
+
+
+def policy_names() -> tuple[str, ...]:
+    """Every known policy, sorted."""
+    return tuple(sorted(_known()))
+
+
+def policy_class(name: str) -> type[Policy]:
+    """The class behind a name."""
+    known = _known()
+    if name not in known:
+        raise UnknownPolicyError(name, known)
+    module, _, attribute = known[name].partition(":")
+    found = getattr(import_module(module), attribute)
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise TypeError(f"{known[name]} is registered as policy {name!r} but is no Policy.")
+    return found
+
+
+def role(policy: type[Policy]) -> str:
+    """`dispatch` or `scale`, by the method it implements."""
+    return "dispatch" if policy.decide is not Policy.decide else "scale"
+
+
+def parameters(policy: type[Policy]) -> Mapping[str, tuple[object, object]]:
+    """A policy's parameters: (type, default) by name, as its dataclass fields declare them."""
+    hints = get_type_hints(policy)
+    return {
+        field.name: (
+            hints[field.name],
+            field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default,
+        )
+        for field in dataclasses.fields(policy)
+        if field.init
+    }
+
+
+def policy_faults(name: str, given: Mapping[str, object], path: str = "policy") -> list[Fault]:
+    """Everything that keeps this policy from being made, with dotted paths."""
+    try:
+        found = policy_class(name)
+    except UnknownPolicyError as error:
+        key = "scale" if path == "scaler" else "dispatch"
+        return [Fault(f"{path}.{key}", str(error))]
+    known = parameters(found)
+    faults, values = [], {}
+    for key, value in given.items():
+        if key not in known:
+            available = f" It takes: {', '.join(known)}." if known else " It takes none."
+            faults.append(Fault(f"{path}.{key}", f"{name} has no such parameter.{suggestion(key, known)}{available}"))
+            continue
+        try:
+            values[key] = msgspec.convert(value, type=known[key][0])
+        except msgspec.ValidationError as error:
+            faults.append(Fault(f"{path}.{key}", f"{str(error)[0].lower()}{str(error)[1:]}; got {value!r}."))
+    if not faults:
+        try:
+            found(**values)
+        except ValueError as error:
+            first = str(error).split(" ", 1)[0]
+            faults.append(Fault(f"{path}.{first}" if first in known else path, str(error)))
+    return faults
+
+
+def make_policy(name: str, given: Mapping[str, object] | None = None) -> Policy:
+    """A policy by name, with parameters checked; ConfigError lists everything wrong with them."""
+    found = policy_class(name)
+    faults = policy_faults(name, given or {})
+    if faults:
+        raise ConfigError(f"policy {name}", faults)
+    known = parameters(found)
+    return found(**{key: msgspec.convert(value, type=known[key][0]) for key, value in (given or {}).items()})

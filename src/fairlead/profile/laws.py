@@ -1,0 +1,140 @@
+"""Latency laws: how long a run takes, by configuration and node kind.
+
+Every law gives the mean on a node of speed 1. Randomness is apart: an exponential law spreads each run by a
+standard exponential, and any profile may carry multiplicative noise.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import product
+from math import inf
+
+import msgspec
+
+from fairlead.model import Configuration
+
+ONE_VCPU = Configuration()
+
+
+class Constant(msgspec.Struct, frozen=True):
+    """The same time in every configuration."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _check_seconds("constant_s", self.seconds)
+
+    def mean_s(self, configuration: Configuration, kind: str) -> float:
+        return self.seconds
+
+    def configurations(self) -> tuple[Configuration, ...]:
+        return (ONE_VCPU,)
+
+
+class Exponential(msgspec.Struct, frozen=True):
+    """Exponentially distributed, with the same mean in every configuration."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _check_seconds("exponential_s", self.seconds)
+
+    def mean_s(self, configuration: Configuration, kind: str) -> float:
+        return self.seconds
+
+    def configurations(self) -> tuple[Configuration, ...]:
+        return (ONE_VCPU,)
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured point: this configuration takes so long. Without `kind` it holds on every kind."""
+
+    seconds: float
+    batch: int = 1
+    vcpus: float = 1.0
+    vgpus: float = 0.0
+    kind: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_seconds("seconds", self.seconds)
+        self.configuration()
+
+    def configuration(self) -> Configuration:
+        return Configuration(batch=self.batch, vcpus=self.vcpus, vgpus=self.vgpus)
+
+
+class Table(msgspec.Struct, frozen=True, dict=True):
+    """Measured points, looked up exactly; a row that names a kind wins over one that does not."""
+
+    rows: tuple[Row, ...]
+
+    def __post_init__(self) -> None:
+        if not self.rows:
+            raise ValueError("a table needs at least one row.")
+        keys = [(row.kind, row.configuration()) for row in self.rows]
+        if len(set(keys)) < len(keys):
+            raise ValueError("two rows of the table name the same configuration.")
+
+    @cached_property
+    def _seconds(self) -> Mapping[tuple[str | None, Configuration], float]:
+        return {(row.kind, row.configuration()): row.seconds for row in self.rows}
+
+    def mean_s(self, configuration: Configuration, kind: str) -> float:
+        key = Configuration(batch=configuration.batch, vcpus=configuration.vcpus, vgpus=configuration.vgpus)
+        return self._seconds.get((kind, key), self._seconds.get((None, key), inf))
+
+    def configurations(self) -> tuple[Configuration, ...]:
+        return tuple(dict.fromkeys(row.configuration() for row in self.rows))
+
+
+class ScalingLaw(msgspec.Struct, frozen=True, kw_only=True):
+    """t1 * (a + (1 - a) * batch^beta * vcpus^-gamma * vgpus^-delta): part fixed, part scaling.
+
+    `t1_s` is the time of one invocation on one vCPU and (where used) one vGPU.
+    """
+
+    t1_s: float
+    fixed: float = 0.1  # a
+    beta: float = 0.5
+    gamma: float = 0.1
+    delta: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_seconds("t1_s", self.t1_s)
+        if not 0 <= self.fixed <= 1:
+            raise ValueError(f"fixed must be in [0, 1]; got {self.fixed}.")
+        for name in ("beta", "gamma", "delta"):
+            value = getattr(self, name)
+            if not 0 <= value <= 2:
+                raise ValueError(f"{name} must be in [0, 2]; got {value}.")
+
+    def mean_s(self, configuration: Configuration, kind: str) -> float:
+        scale = configuration.batch**self.beta
+        if configuration.vcpus:
+            scale *= configuration.vcpus**-self.gamma
+        if configuration.vgpus:
+            scale *= configuration.vgpus**-self.delta
+        return self.t1_s * (self.fixed + (1 - self.fixed) * scale)
+
+    def configurations(self) -> tuple[Configuration, ...]:
+        return (ONE_VCPU,)
+
+
+Law = Constant | Exponential | Table | ScalingLaw
+
+
+def space(
+    batch: tuple[int, ...] = (1,), vcpus: tuple[float, ...] = (1.0,), vgpus: tuple[float, ...] = (0.0,)
+) -> tuple[Configuration, ...]:
+    """Every combination of these, in order."""
+    return tuple(_combinations(batch, vcpus, vgpus))
+
+
+def _combinations(batch: tuple[int, ...], vcpus: tuple[float, ...], vgpus: tuple[float, ...]) -> Iterator[Configuration]:
+    for b, c, g in product(batch, vcpus, vgpus):
+        yield Configuration(batch=b, vcpus=c, vgpus=g)
+
+
+def _check_seconds(name: str, value: float) -> None:
+    if not 0 <= value < inf:
+        raise ValueError(f"{name} must be finite and not negative; got {value}.")

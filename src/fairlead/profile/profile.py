@@ -1,0 +1,98 @@
+"""A profile: how long a function takes, how dear it is, and how it behaves beside others."""
+
+from collections.abc import Callable, Mapping
+from math import inf
+
+import msgspec
+
+from fairlead.model import Cluster, Configuration
+from fairlead.profile.laws import Exponential, Law
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """What is declared or was measured of a function.
+
+    `configurations` is the space a policy may choose from. `cold_start_by_kind` overrides `cold_start_s`.
+    The rest is how reality departs from the law in a simulation: `noise` is the standard deviation of a truncated
+    Gaussian factor, `bias` a constant factor the declared law does not know of, `failure_rate` the share of
+    attempts that fail. `sensitivity` and `pressure` drive `interference.slowdown`.
+    """
+
+    law: Law
+    configurations: tuple[Configuration, ...] = ()
+    cold_start_s: float = 0.0
+    cold_start_by_kind: Mapping[str, float] = {}
+    noise: float = 0.0
+    bias: float = 1.0
+    failure_rate: float = 0.0
+    sensitivity: float = 0.0
+    pressure: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("cold_start_s", "noise", "sensitivity", "pressure"):
+            value = getattr(self, name)
+            if not 0 <= value < inf:
+                raise ValueError(f"{name} must be finite and not negative; got {value}.")
+        for kind, seconds in self.cold_start_by_kind.items():
+            if not 0 <= seconds < inf:
+                raise ValueError(f"cold_start_by_kind.{kind} must be finite and not negative; got {seconds}.")
+        if not 0 < self.bias < inf:
+            raise ValueError(f"bias must be positive and finite; got {self.bias}.")
+        if self.noise > 0.5:
+            raise ValueError(f"noise must be at most 0.5; got {self.noise}.")
+        if not 0 <= self.failure_rate <= 1:
+            raise ValueError(f"failure_rate must be in [0, 1]; got {self.failure_rate}.")
+        if not self.configurations:
+            msgspec.structs.force_setattr(self, "configurations", self.law.configurations())
+
+    @property
+    def is_exponential(self) -> bool:
+        """Whether each run is spread by a standard exponential."""
+        return isinstance(self.law, Exponential)
+
+    def latency_s(self, configuration: Configuration, kind: str, speed: float = 1.0) -> float:
+        """Declared mean of one run; infinity where the law knows no such run."""
+        return self.law.mean_s(configuration, kind) / speed
+
+    def cold_s(self, kind: str) -> float:
+        """How long an instance takes to start on this kind."""
+        return self.cold_start_by_kind.get(kind, self.cold_start_s)
+
+
+class Estimate:
+    """A profile as a policy sees it in one cluster: declared times, corrected by what was observed.
+
+    Without a `kind`, a question is about the kind where the answer is best.
+    """
+
+    __slots__ = ("_cluster", "_correction", "_profile")
+
+    def __init__(
+        self, profile: Profile, cluster: Cluster, correction: Callable[[Configuration, str], float] | None = None
+    ) -> None:
+        self._profile = profile
+        self._cluster = cluster
+        self._correction = correction
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """The space to choose from."""
+        return self._profile.configurations
+
+    def latency_s(self, configuration: Configuration, kind: str | None = None) -> float:
+        """Expected time of a warm run, without transfer; infinity where there is none."""
+        if kind is None:
+            return min(self.latency_s(configuration, kind) for kind in self._cluster.kinds)
+        declared = self._profile.latency_s(configuration, kind, self._cluster.kinds[kind].speed)
+        return declared if self._correction is None else declared * self._correction(configuration, kind)
+
+    def cold_start_s(self, kind: str | None = None) -> float:
+        """Declared time to start an instance."""
+        if kind is None:
+            return min(self._profile.cold_s(kind) for kind in self._cluster.kinds)
+        return self._profile.cold_s(kind)
+
+    def cost_usd(self, configuration: Configuration, kind: str | None = None) -> float:
+        """Expected price of a warm run, of the whole batch."""
+        rate = self._cluster.price.usd_per_s(configuration.vcpus, configuration.vgpus)
+        return rate * self.latency_s(configuration, kind)

@@ -1,0 +1,316 @@
+"""One page that shows and compares runs: no network, no clock, light and dark, and complete without scripts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from shlex import quote
+
+from fairlead.errors import ConfigError, Fault
+from fairlead.model import Cluster, Recording
+from fairlead.report.charts import draw_attainment, draw_cost, draw_latency, draw_sweep, draw_trade
+from fairlead.report.metrics import json_values
+from fairlead.report.numbers import Column, find_column, show, show_estimate, shown_columns
+from fairlead.report.series import Bench, Series, group
+from fairlead.report.svg import Drawing
+from fairlead.report.timeline import LEVELS, draw_gantt, draw_utilisation
+
+MOST_DETAILED = 6
+SWEPT = ("slo_attainment", "goodput_rps", "latency_s.p95", "cost_usd")
+LOWER_IS_BETTER = ("latency_s.p50", "latency_s.p95", "latency_s.p99", "wait_s.mean", "cost_usd")
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+
+def write_html(
+    recordings: Sequence[Recording], path: Path | str, title: str | None = None, *, command: str | None = None
+) -> Path:
+    """Write the page of these runs, and return where. `command` is how to run them again; by default it is made up."""
+    path = Path(path)
+    page = render_html(recordings, title, command=command)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ConfigError(str(path), [Fault("", f"cannot write the page: {error.strerror or error}.")]) from error
+    return path
+
+
+def render_html(recordings: Sequence[Recording], title: str | None = None, *, command: str | None = None) -> str:
+    """The page as text; the same recordings give the same text."""
+    if not recordings:
+        raise ValueError("a page needs at least one recording; got none.")
+    bench = group(recordings)
+    series = bench.last
+    name = title or recordings[0].scenario
+    body = [
+        _header(recordings, bench, name, command or _command(recordings)),
+        _results(bench),
+        *_sweep(bench),
+        '<div class="pair">',
+        _chart(
+            "Latency", draw_latency(series), series, "A curve ends where the answers do: the rest was never answered."
+        ),
+        _chart("In time, over time", draw_attainment(series), series),
+        "</div>",
+        *_money(series, recordings[0].cluster),
+        *_workflows(series),
+        _utilisation(series),
+        _gantt(series),
+        _settings(bench),
+    ]
+    resources = files("fairlead.report")
+    style, script = (resources.joinpath(file).read_text(encoding="utf-8") for file in ("page.css", "page.js"))
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(name)} · Fairlead</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n<style>\n{style}</style>\n</head>\n<body>\n'
+        f"{_hatches()}<main>\n" + "\n".join(body) + f"\n</main>\n<script>\n{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def _header(recordings: Sequence[Recording], bench: Bench, name: str, command: str) -> str:
+    first = recordings[0]
+    seeds = sorted({recording.seed for recording in recordings})
+    span = f"arrivals for {first.duration_s:g} s"
+    if first.warmup_s:
+        span += f", the first {first.warmup_s:g} s not counted"
+    facts = [
+        *([f"scenario {first.scenario}"] if name != first.scenario else []),
+        span,
+        _cluster_text(first.cluster),
+        (f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"),
+    ]
+    if len(bench.points) > 1:
+        facts.append(f"{len(bench.points)} sweep points")
+    return (
+        f'<header><h1>{escape(name)}</h1><p class="facts">{escape(" · ".join(facts))}</p>'
+        f'<p class="finding">{_finding(bench)}</p><p class="command">Run it again: <code>{escape(command)}</code></p></header>'
+    )
+
+
+def _finding(bench: Bench) -> str:
+    """What the runs say, in a sentence or two; HTML."""
+    ranked = sorted(bench.last, key=lambda one: (-(one.mean("slo_attainment") or 0.0), one.mean("cost_usd") or 0.0))
+    point = f" at {escape(list(bench.points)[-1])}" if len(bench.points) > 1 else ""
+    if ranked[0].mean("slo_attainment") is None:
+        return "No request was counted."
+
+    def words(one: Series) -> str:
+        return f"<b>{escape(one.label)}</b>"
+
+    best = ranked[0]
+    text = f"{words(best)} answers {show(best.mean('slo_attainment'), 'share')} of the requests in time{point}, "
+    text += f"for {show(best.mean('cost_usd'), 'usd')}"
+    if len(ranked) == 1:
+        return text + "."
+    cheap = min(ranked, key=lambda one: one.mean("cost_usd") or 0.0)
+    if cheap is not best:
+        text += f"; the cheapest, {words(cheap)}, {show(cheap.mean('slo_attainment'), 'share')} for "
+        text += show(cheap.mean("cost_usd"), "usd")
+    worst = ranked[-1]
+    if worst is not cheap and worst is not best:
+        text += f"; the last, {words(worst)}, {show(worst.mean('slo_attainment'), 'share')}"
+    return text + "."
+
+
+def _results(bench: Bench) -> str:
+    rows = [(point, one) for point, found in bench.points.items() for one in found]
+    columns = shown_columns([one.aggregate for _, one in rows])
+    has_points = len(bench.points) > 1 or "" not in bench.points
+    heads = ["<th>policy</th>", *(['<th class="left">point</th>'] if has_points else [])]
+    heads += [f'<th title="{escape(column.note)}">{escape(column.heading)}</th>' for column in columns]
+    body = []
+    for point, one in rows:
+        cells = [f'<th scope="row">{_swatch(one)}{escape(one.label)}</th>']
+        cells += [f'<td class="left">{escape(point)}</td>'] if has_points else []
+        cells += [_cell(one, column, bench.points[point]) for column in columns]
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    seeds = max(len(one.recordings) for _, one in rows)
+    note = "In time: the share of all requests, rejected and unfinished ones counted as missed."
+    if seeds > 1:
+        note += f" Mean ± 95 % confidence half-width over {seeds} seeds."
+    return f'<section><h2>Results</h2><p class="note">{note}</p>{_table(heads, body)}</section>'
+
+
+def _cell(one: Series, column: Column, rivals: Sequence[Series]) -> str:
+    estimate = one.aggregate.estimates.get(column.key)
+    text, _, half = show_estimate(estimate, column.kind).partition(" ± ")
+    if half:
+        number, _, unit = half.partition(" ")
+        text += f" <small>± {number}</small>" + (f" {unit}" if unit else "")
+    if column.key == "slo_attainment" and estimate is not None:
+        level = "good" if estimate.mean >= 0.95 else "fair" if estimate.mean >= 0.8 else "poor"
+        width = f"{100 * min(1.0, max(0.0, estimate.mean)):.1f}%"
+        return f'<td><span class="{level}"><span class="meter"><i style="width:{width}"></i></span>{text}</span></td>'
+    values = [value for rival in rivals if (value := rival.mean(column.key)) is not None]
+    if len(values) > 1 and estimate is not None and max(values) > min(values):
+        best = min(values) if column.key in LOWER_IS_BETTER else max(values) if column.key == "goodput_rps" else None
+        if estimate.mean == best:
+            return f'<td class="best">{text}</td>'
+    return f"<td>{text}</td>"
+
+
+def _sweep(bench: Bench) -> Iterable[str]:
+    if len(bench.points) < 2:
+        return
+    drawings = [draw_sweep(bench.points, find_column(key)) for key in SWEPT]
+    charts = "".join(f"<div>{drawing}</div>" for drawing in drawings)
+    legend = _legend(bench.last)
+    yield f'<section><h2>Over the sweep</h2>{legend}<div class="grid">{charts}</div></section>'
+    yield f'<p class="note">Below: the runs at {escape(list(bench.points)[-1])}, the last point of the sweep.</p>'
+
+
+def _money(series: Sequence[Series], cluster: Cluster) -> Iterable[str]:
+    billed = " and ".join(_billed(cluster))
+    parts = "".join(
+        f'<li><svg class="key" viewBox="0 0 18 11" aria-hidden="true"><rect class="part {part}" width="18" height="11"/>'
+        f"</svg>{words}</li>"
+        for part, words in (("run", "running"), ("cold_start", "cold starts"), ("idle", "idle"))
+    )
+    note = f"{billed}. At the right: the cost, and the cost of a thousand answers in time."
+    cost = (
+        f'<section><h2>Cost</h2><p class="note">{note}</p><ul class="legend">{parts}</ul>{draw_cost(series)}</section>'
+    )
+    if len(series) < 2:
+        yield cost
+        return
+    trade = _chart("Cost against answers in time", draw_trade(series), series, "Up and to the left is better.")
+    yield f'<div class="pair">{cost}{trade}</div>'
+
+
+def _workflows(series: Sequence[Series]) -> Iterable[str]:
+    names = sorted({name for one in series for run in one.recordings for name in run.requests["workflow"].unique()})
+    if len(names) < 2:
+        return
+    columns = [("requests", "count"), ("slo_attainment", "share"), ("latency_s.p50", "seconds")]
+    columns += [("latency_s.p95", "seconds"), ("wait_s.mean", "seconds"), ("wait_s.p95", "seconds")]
+    heads = ["<th>workflow</th>", '<th class="left">policy</th>']
+    heads += [f"<th>{text}</th>" for text in ("requests", "in time", "latency p50", "p95", "mean wait", "wait p95")]
+    body = []
+    for name in names[:40]:
+        for one in series:
+            cells = "".join(
+                f"<td>{escape(show(one.mean(f'by_workflow.{name}.{key}'), kind))}</td>"  # type: ignore[arg-type]
+                for key, kind in columns
+            )
+            first = f'<th scope="row">{escape(name)}</th><td class="left">{_swatch(one)}{escape(one.label)}</td>'
+            body.append(f"<tr>{first}{cells}</tr>")
+    note = f'<p class="note">The first 40 of {len(names)} workflows.</p>' if len(names) > 40 else ""
+    yield f"<section><h2>By workflow</h2>{note}{_table(heads, body)}</section>"
+
+
+def _utilisation(series: Sequence[Series]) -> str:
+    detailed = series[:MOST_DETAILED]
+    end_s = max(one.end_s for one in detailed)
+    ramp = "".join(f'<i style="opacity:{0.16 + 0.12 * level:.2f}"></i>' for level in range(LEVELS))
+    note = f'Share of a node that runs batches: 0 %<span class="ramp">{ramp}</span>100 %. At the right: the mean.'
+    parts = []
+    for one in detailed:
+        drawing, left_out = draw_utilisation(one, end_s)
+        parts.append(f"<div><h3>{_swatch(one)}{escape(one.label)}</h3>{drawing}{_note(left_out)}</div>")
+    return (
+        f'<section><h2>Utilisation</h2><p class="note">{note}{_only(series)}</p>'
+        f'<div class="grid">{"".join(parts)}</div></section>'
+    )
+
+
+def _gantt(series: Sequence[Series]) -> str:
+    detailed = series[:MOST_DETAILED]
+    functions = sorted({name for one in detailed for name in one.batches["function"].unique()})
+    entries = "".join(
+        f'<li><span class="swatch c{index % 8}"></span>{escape(name)}</li>' for index, name in enumerate(functions[:24])
+    )
+    keys = "".join(
+        f'<li><svg class="key" viewBox="0 0 18 11" aria-hidden="true"><rect class="part {part}" width="18" height="11"/>'
+        f"</svg>{words}</li>"
+        for part, words in (("cold_start", "cold start"), ("moved", "transfer"))
+    )
+    parts = []
+    for position, one in enumerate(detailed):
+        drawing, text = draw_gantt(one, functions)
+        state = " open" if position == 0 else ""
+        parts.append(
+            f"<details{state}><summary>{_swatch(one)}{escape(one.label)}</summary>{_note(text)}{drawing}</details>"
+        )
+    return (
+        f'<section><h2>Batches on instances</h2><p class="note">One lane per instance, by node.{_only(series)}</p>'
+        f'<ul class="legend">{entries}{keys}</ul>{"".join(parts)}</section>'
+    )
+
+
+def _settings(bench: Bench) -> str:
+    rows = []
+    for one in bench.last:
+        values = json_values(dict(one.recordings[0].parameters))
+        assert isinstance(values, dict)
+        text = ", ".join(f"{key} = {value}" for key, value in values.items()) or "no parameters"
+        rows.append(f'<p><b>{escape(one.label)}</b> <span class="note">{escape(text)}</span></p>')
+    return f"<section><details><summary>Parameters</summary>{''.join(rows)}</details></section>"
+
+
+def _chart(heading: str, drawing: Drawing, series: Sequence[Series], note: str = "") -> str:
+    return f"<section><h2>{escape(heading)}</h2>{_note(note)}{_legend(series)}{drawing}</section>"
+
+
+def _legend(series: Sequence[Series]) -> str:
+    entries = "".join(f'<li data-toggle="{one.index}">{_swatch(one)}{escape(one.label)}</li>' for one in series)
+    return f'<ul class="legend">{entries}</ul>'
+
+
+def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
+    head = f"<thead><tr>{''.join(heads)}</tr></thead>"
+    return f'<div class="scroll"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _swatch(one: Series) -> str:
+    return f'<span class="swatch c{one.index % 8}"></span>'
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>' if text else ""
+
+
+def _only(series: Sequence[Series]) -> str:
+    return f" The first {MOST_DETAILED} of {len(series)} policies." if len(series) > MOST_DETAILED else ""
+
+
+def _hatches() -> str:
+    """A striped fill per colour, shared by all drawings of the page."""
+    patterns = "".join(
+        f'<pattern id="hatch-{index}" class="c{index}" width="5" height="5" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><rect width="5" height="5" fill="var(--c)" fill-opacity=".22"/>'
+        f'<rect width="2" height="5" fill="var(--c)"/></pattern>'
+        for index in range(8)
+    )
+    return f'<svg id="defs" aria-hidden="true"><defs>{patterns}</defs></svg>\n'
+
+
+def _command(recordings: Sequence[Recording]) -> str:
+    words = ["fairlead", "simulate", quote(recordings[0].scenario)]
+    for policy in dict.fromkeys(recording.policy for recording in recordings):
+        words += ["--policy", quote(policy)]
+    for scaler in dict.fromkeys(recording.scaler for recording in recordings if recording.scaler):
+        words += ["--scaler", quote(scaler)]
+    seeds = max(recording.seed for recording in recordings) + 1
+    return " ".join(words + (["--seeds", str(seeds)] if seeds > 1 else []))
+
+
+def _cluster_text(cluster: Cluster) -> str:
+    counts = Counter(node.kind for node in cluster.nodes)
+    kinds = []
+    for kind, node in cluster.kinds.items():
+        vgpus = sum(device.vgpus for device in node.devices)
+        size = f"{node.vcpus:g} vCPU" + (f", {vgpus:g} vGPU" if vgpus else "")
+        kinds.append(f"{counts[kind]} × {kind} ({size})")
+    return "; ".join(kinds[:4]) + ("; …" if len(kinds) > 4 else "")
+
+
+def _billed(cluster: Cluster) -> list[str]:
+    price = cluster.price
+    return [
+        "Cold starts are billed" if price.bill_cold_start else "Cold starts are not billed",
+        "idle instances are billed" if price.bill_idle else "idle instances are not",
+    ]

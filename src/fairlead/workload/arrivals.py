@@ -1,0 +1,283 @@
+"""What arrives, and when: open-loop processes that give instants, and closed loops that answer to answers."""
+
+from collections.abc import Callable
+from math import inf
+from typing import Literal, Protocol, get_args
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Times = NDArray[np.float64]
+Spread = Literal["uniform", "even", "start"]
+Think = Literal["exponential", "constant"]
+
+MINUTE_S = 60.0
+_BLOCK = 4096  # gaps drawn at once; fixed, so that a longer run begins with the same arrivals as a shorter one
+
+
+class Arrivals(Protocol):
+    """An open-loop process of one workflow."""
+
+    @property
+    def workflow(self) -> str:
+        """Name of the workflow that is called."""
+        ...
+
+    def times(self, rng: np.random.Generator, duration_s: float) -> Times:
+        """Sorted instants in [0, duration_s)."""
+        ...
+
+
+class Poisson(msgspec.Struct, frozen=True):
+    """Independent arrivals at a constant mean rate."""
+
+    workflow: str
+    rate_rps: float
+
+    def __post_init__(self) -> None:
+        _check_positive(rate_rps=self.rate_rps)
+
+    def times(self, rng: np.random.Generator, duration_s: float) -> Times:
+        """Sorted instants; the gaps are exponential."""
+        return _renewal(lambda: rng.exponential(1 / self.rate_rps, _BLOCK), duration_s)
+
+    def expected(self, duration_s: float) -> float:
+        """Rate times duration."""
+        return self.rate_rps * duration_s
+
+    def scaled(self, factor: float) -> "Poisson":
+        """The rate multiplied."""
+        return Poisson(self.workflow, self.rate_rps * factor)
+
+
+class UniformInterval(msgspec.Struct, frozen=True):
+    """Gaps drawn uniformly between two bounds; the first arrival comes after the first gap."""
+
+    workflow: str
+    low_s: float
+    high_s: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.low_s < inf:
+            raise ValueError(f"low_s must be finite and not negative; got {self.low_s}.")
+        _check_positive(high_s=self.high_s)
+        if self.low_s > self.high_s:
+            raise ValueError(f"low_s must be at most high_s; got {self.low_s} and {self.high_s}.")
+
+    def times(self, rng: np.random.Generator, duration_s: float) -> Times:
+        """Sorted instants."""
+        return _renewal(lambda: rng.uniform(self.low_s, self.high_s, _BLOCK), duration_s)
+
+    def expected(self, duration_s: float) -> float:
+        """Duration over the mean gap."""
+        return 2 * duration_s / (self.low_s + self.high_s)
+
+    def scaled(self, factor: float) -> "UniformInterval":
+        """Both bounds divided."""
+        return UniformInterval(self.workflow, self.low_s / factor, self.high_s / factor)
+
+
+class Deterministic(msgspec.Struct, frozen=True):
+    """One arrival at `offset_s`, then one every interval."""
+
+    workflow: str
+    interval_s: float
+    offset_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_positive(interval_s=self.interval_s)
+        if not 0 <= self.offset_s < inf:
+            raise ValueError(f"offset_s must be finite and not negative; got {self.offset_s}.")
+
+    def times(self, rng: np.random.Generator, duration_s: float) -> Times:
+        """Sorted instants; draws nothing."""
+        count = int(max(0.0, np.ceil(self.expected(duration_s)))) + 1  # one more: rounding may lose the last
+        return _within(self.offset_s + np.arange(count, dtype=np.float64) * self.interval_s, duration_s)
+
+    def expected(self, duration_s: float) -> float:
+        """Time after the offset, over the interval."""
+        return max(0.0, duration_s - self.offset_s) / self.interval_s
+
+    def scaled(self, factor: float) -> "Deterministic":
+        """The interval divided; the offset stays."""
+        return Deterministic(self.workflow, self.interval_s / factor, self.offset_s)
+
+
+class Burst(msgspec.Struct, frozen=True):
+    """A burst at the start: `share` of the requests evenly in the first `within` of the run, the rest evenly after."""
+
+    workflow: str
+    count: int
+    share: float = 0.5
+    within: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check_count(count=self.count)
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share must be in [0, 1]; got {self.share}.")
+        if not 0 < self.within < 1:
+            raise ValueError(f"within must be in (0, 1); got {self.within}.")
+
+    def times(self, rng: np.random.Generator, duration_s: float) -> Times:
+        """Sorted instants; draws nothing. Each part begins at its own first instant."""
+        first = round(self.count * self.share)
+        end_s = duration_s * self.within
+        burst = np.linspace(0.0, end_s, first, endpoint=False)
+        rest = np.linspace(end_s, duration_s, self.count - first, endpoint=False)
+        return _within(np.concatenate([burst, rest]), duration_s)
+
+    def expected(self, duration_s: float) -> float:
+        """The count."""
+        return self.count
+
+    def scaled(self, factor: float) -> "Burst":
+        """The count multiplied, and rounded."""
+        return Burst(self.workflow, max(1, round(self.count * factor)), self.share, self.within)
+
+
+class Pillar(msgspec.Struct, frozen=True):
+    """Groups of simultaneous arrivals at evenly spaced instants, from 0 on; the first groups take what is left over."""
+
+    workflow: str
+    count: int
+    pillars: int
+
+    def __post_init__(self) -> None:
+        _check_count(count=self.count, pillars=self.pillars)
+        if self.pillars > self.count:
+            raise ValueError(f"pillars must be at most count; got {self.pillars} of {self.count}.")
+
+    def times(self, rng: np.random.Generator, duration_s: float) -> Times:
+        """Sorted instants; draws nothing."""
+        at = np.linspace(0.0, duration_s, self.pillars, endpoint=False)
+        size, left = divmod(self.count, self.pillars)
+        return _within(np.repeat(at, [size + (i < left) for i in range(self.pillars)]), duration_s)
+
+    def expected(self, duration_s: float) -> float:
+        """The count."""
+        return self.count
+
+    def scaled(self, factor: float) -> "Pillar":
+        """The count multiplied, and rounded; at least one per pillar."""
+        return Pillar(self.workflow, max(self.pillars, round(self.count * factor)), self.pillars)
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """Exactly these instants; those past the end of the run are left out."""
+
+    workflow: str
+    at: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.at:
+            raise ValueError("at must list at least one instant.")
+        for instant in self.at:
+            if not 0 <= instant < inf:
+                raise ValueError(f"at must hold finite instants that are not negative; got {instant}.")
+
+    def times(self, rng: np.random.Generator, duration_s: float) -> Times:
+        """Sorted instants; draws nothing."""
+        return _within(np.sort(np.asarray(self.at, dtype=np.float64)), duration_s)
+
+    def expected(self, duration_s: float) -> float:
+        """How many lie within the duration."""
+        return sum(instant < duration_s for instant in self.at)
+
+    def scaled(self, factor: float) -> "Listed":
+        """Itself: instants that are listed have no rate. Any other factor than 1 is a mistake."""
+        if factor != 1:
+            raise ValueError(f"listed instants have no rate to multiply by {factor:g}.")
+        return self
+
+
+class MinuteCounts(msgspec.Struct, frozen=True):
+    """A trace: how many arrive in each minute, spread inside it at random, evenly, or all at its start."""
+
+    workflow: str
+    counts: tuple[int, ...]
+    spread: Spread = "uniform"
+
+    def __post_init__(self) -> None:
+        if not self.counts:
+            raise ValueError("counts must list at least one minute.")
+        if min(self.counts) < 0:
+            raise ValueError(f"counts must not be negative; got {min(self.counts)}.")
+        if self.spread not in get_args(Spread):
+            raise ValueError(f"spread must be 'uniform', 'even' or 'start'; got {self.spread!r}.")
+
+    def times(self, rng: np.random.Generator, duration_s: float) -> Times:
+        """Sorted instants. A last minute that the run cuts off loses what would come after the end."""
+        minutes = min(len(self.counts), int(np.ceil(duration_s / MINUTE_S)))
+        counts = np.asarray(self.counts[:minutes], dtype=np.int64)
+        at = np.repeat(np.arange(minutes) * MINUTE_S, counts)
+        if self.spread == "uniform":
+            at = np.sort(at + MINUTE_S * rng.random(at.size))
+        elif self.spread == "even":
+            before = np.cumsum(counts) - counts  # arrivals before each minute
+            at = at + MINUTE_S * (np.arange(at.size) - np.repeat(before, counts)) / np.repeat(counts, counts)
+        return _within(at, duration_s)
+
+    def expected(self, duration_s: float) -> float:
+        """The whole minutes' counts, and of the minute that is cut off its share."""
+        whole, part = divmod(duration_s / MINUTE_S, 1)
+        cut = self.counts[int(whole)] * part if whole < len(self.counts) else 0.0
+        return sum(self.counts[: int(whole)]) + cut
+
+    def scaled(self, factor: float) -> "MinuteCounts":
+        """The counts multiplied, rounded so that their running sum never drifts."""
+        return MinuteCounts(self.workflow, scale_counts(self.counts, factor), self.spread)
+
+
+class ClosedLoop(msgspec.Struct, frozen=True):
+    """So many users; each thinks, calls, waits for the answer, and thinks again. The driver runs it."""
+
+    workflow: str
+    users: int
+    think_s: float
+    think: Think = "exponential"
+
+    def __post_init__(self) -> None:
+        _check_count(users=self.users)
+        if not 0 <= self.think_s < inf:
+            raise ValueError(f"think_s must be finite and not negative; got {self.think_s}.")
+        if self.think not in get_args(Think):
+            raise ValueError(f"think must be 'exponential' or 'constant'; got {self.think!r}.")
+
+
+OpenLoop = Poisson | UniformInterval | Deterministic | Burst | Pillar | Listed | MinuteCounts
+
+
+def scale_counts(counts: tuple[int, ...], factor: float) -> tuple[int, ...]:
+    """Counts times a factor as whole numbers, whose running sum is the exact one rounded."""
+    if factor == 1:
+        return counts
+    running = np.rint(np.cumsum(np.asarray(counts, dtype=np.float64)) * factor).astype(np.int64)
+    return tuple(np.diff(running, prepend=0).tolist())
+
+
+def _renewal(draw: Callable[[], Times], duration_s: float) -> Times:
+    """Running sums of the gaps that `draw` gives in blocks, as far as the duration."""
+    blocks: list[Times] = []
+    last = 0.0
+    while last < duration_s:
+        block = last + np.cumsum(draw())
+        blocks.append(block)
+        last = float(block[-1])
+    return _within(np.concatenate(blocks), duration_s) if blocks else np.empty(0)
+
+
+def _within(times: Times, duration_s: float) -> Times:
+    return times[: int(np.searchsorted(times, duration_s, side="left"))]
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 < value < inf:
+            raise ValueError(f"{name} must be positive and finite; got {value}.")
+
+
+def _check_count(**values: int) -> None:
+    for name, value in values.items():
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1; got {value}.")

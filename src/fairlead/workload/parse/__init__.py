@@ -1,0 +1,14 @@
+"""Strict scenario files: every fault of a file is reported at once, with its path.
+
+One module per part of a file; `reader` holds what they share, `document` turns YAML into plain data.
+"""
+
+from fairlead.workload.parse.scenario import (
+    CheckPolicy,
+    load_scenario,
+    parse_scenario,
+    scenario_points,
+    shipped_scenarios,
+)
+
+__all__ = ["CheckPolicy", "load_scenario", "parse_scenario", "scenario_points", "shipped_scenarios"]

@@ -1,0 +1,238 @@
+"""The `arrivals` part of a scenario file: one entry per stream of requests."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from fairlead.errors import ConfigError, Fault
+from fairlead.model import Cluster, Function, Workflow
+from fairlead.profile import Profile
+from fairlead.workload.arrivals import (
+    Burst,
+    ClosedLoop,
+    Deterministic,
+    Listed,
+    MinuteCounts,
+    OpenLoop,
+    Pillar,
+    Poisson,
+    UniformInterval,
+    scale_counts,
+)
+from fairlead.workload.azure import MinuteTrace, read_trace
+from fairlead.workload.parse.load import rate_for_load
+from fairlead.workload.parse.reader import Check, Section, choice, integer, number, text
+
+MAX_ARRIVALS = 1e9  # of one entry: beyond, the instants alone take more memory than a machine has
+
+_SPREAD = choice("uniform", "even", "start")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What the entries refer to. `complete` says that all of it was read without a fault.
+
+    `traces` keeps the files that were read, for the other points of a sweep.
+    """
+
+    workflow_names: tuple[str, ...]
+    workflows: Mapping[str, Workflow]
+    functions: Mapping[str, Function]
+    profiles: Mapping[str, Profile]
+    cluster: Cluster | None
+    folder: Path
+    complete: bool
+    traces: dict[Path, MinuteTrace] = field(default_factory=dict)
+
+
+Parse = Callable[[Section, str, Setting], OpenLoop | ClosedLoop | None]
+
+
+def parse_arrivals(
+    entries: list[Section], setting: Setting, duration_s: float, rate_scale: float
+) -> list[OpenLoop | ClosedLoop]:
+    """Every entry that is right, its rate multiplied by `rate_scale`."""
+    found = [_parse_entry(entry, setting, rate_scale) for entry in entries]
+    for entry, arrivals in zip(entries, found, strict=True):
+        if arrivals is None or isinstance(arrivals, ClosedLoop):
+            continue
+        expected = arrivals.expected(duration_s)
+        if expected > MAX_ARRIVALS:
+            entry.fault(None, f"about {expected:.3g} requests would arrive; at most {MAX_ARRIVALS:.0e} can.")
+    return [arrivals for arrivals in found if arrivals is not None]
+
+
+def _parse_entry(entry: Section, setting: Setting, rate_scale: float) -> OpenLoop | ClosedLoop | None:
+    workflow = entry.known_name("workflow", setting.workflow_names, "workflow")
+    process = entry.get("process", choice(*_PROCESSES), None) if entry.require("process") else None
+    if process is None:
+        return None  # without it, nobody knows which keys belong here
+    before = len(entry.faults)
+    arrivals = _PROCESSES[process](entry, workflow or "", setting)
+    entry.finish()
+    if arrivals is None or workflow is None or len(entry.faults) > before:
+        return None
+    if rate_scale == 1:
+        return arrivals
+    if isinstance(arrivals, ClosedLoop | Listed):
+        entry.fault("process", f"{process} has no rate, so rate_scale must be 1; got {rate_scale:g}.")
+        return None
+    return arrivals.scaled(rate_scale)
+
+
+def _simple(
+    make: Callable[..., OpenLoop | ClosedLoop], required: Mapping[str, Check], optional: Mapping[str, Check]
+) -> Parse:
+    """A process whose settings are the fields of its value."""
+
+    def parse(entry: Section, workflow: str, setting: Setting) -> OpenLoop | ClosedLoop | None:
+        complete = entry.require(*required)
+        values = entry.read({**required, **optional})
+        if not complete or not values.keys() >= required.keys():
+            return None
+        return _build(entry, partial(make, workflow), values, required)
+
+    return parse
+
+
+def _build(
+    entry: Section,
+    make: Callable[..., OpenLoop | ClosedLoop],
+    values: Mapping[str, object],
+    required: Mapping[str, Check],
+) -> OpenLoop | ClosedLoop | None:
+    stand_ins: dict[str, object] = dict.fromkeys(required, 1)
+    return entry.build(make, values, stand_ins)
+
+
+def _poisson(entry: Section, workflow: str, setting: Setting) -> OpenLoop | ClosedLoop | None:
+    rate_rps = _rate_rps(entry, workflow, setting, entry.one_of("rate_rps", "load"))
+    return None if rate_rps is None else entry.build(partial(Poisson, workflow), {"rate_rps": rate_rps})
+
+
+def _deterministic(entry: Section, workflow: str, setting: Setting) -> OpenLoop | ClosedLoop | None:
+    values = entry.read({"offset_s": number})
+    given = entry.one_of("interval_s", "rate_rps", "load")
+    if given == "interval_s":
+        values |= entry.read({"interval_s": number})
+    else:
+        rate_rps = _rate_rps(entry, workflow, setting, given)
+        if rate_rps is None:
+            return None
+        values["interval_s"] = 1 / rate_rps
+    return entry.build(partial(Deterministic, workflow), values, {"interval_s": 1.0})
+
+
+def _rate_rps(entry: Section, workflow: str, setting: Setting, given: str | None) -> float | None:
+    if given is None:
+        return None
+    value = entry.get(given, number, None)
+    if value is None:
+        return None
+    if value <= 0:
+        entry.fault(given, f"must be positive and finite; got {value}.")
+        return None
+    if given == "rate_rps":
+        return value
+    if not setting.complete or setting.cluster is None or workflow not in setting.workflows:
+        return None  # what it needs has faults of its own
+    declared = setting.workflows[workflow]
+    try:
+        return rate_for_load(value, declared, setting.functions, setting.profiles, setting.cluster)
+    except ValueError as error:
+        entry.fault("load", str(error))
+        return None
+
+
+def _listed(entry: Section, workflow: str, setting: Setting) -> OpenLoop | ClosedLoop | None:
+    if not entry.require("at"):
+        return None
+    before = len(entry.faults)
+    at = tuple(entry.all_of("at", _instant))
+    return entry.build(partial(Listed, workflow), {"at": at}) if len(entry.faults) == before else None
+
+
+def _minute_counts(entry: Section, workflow: str, setting: Setting) -> OpenLoop | ClosedLoop | None:
+    if not entry.require("counts"):
+        return None
+    before = len(entry.faults)
+    values = {"counts": tuple(entry.all_of("counts", _count)), **entry.read({"spread": _SPREAD})}
+    return (
+        entry.build(partial(MinuteCounts, workflow), values, {"counts": (1,)}) if len(entry.faults) == before else None
+    )
+
+
+def _azure(entry: Section, workflow: str, setting: Setting) -> OpenLoop | ClosedLoop | None:
+    entry.require("file")
+    before = len(entry.faults)
+    file = entry.get("file", text, None)
+    function: str | int = entry.get("function", _function, "total")
+    values = entry.read({"spread": _SPREAD})
+    scale = entry.get("scale", _scale, 1.0)
+    minutes = entry.get("minutes", _minutes, None)
+    if file is None or len(entry.faults) > before:
+        return None
+    try:
+        trace = _trace(setting, setting.folder / file)
+        counts = scale_counts(trace.counts(function, minutes), scale)
+    except ConfigError as error:
+        entry.faults += [Fault(entry.at("file"), f"{error.source}: {fault}") for fault in error.faults]
+        return None
+    except ValueError as error:
+        key, _, message = str(error).partition(" ")
+        entry.fault(key, message)
+        return None
+    return MinuteCounts(workflow, counts, **values)  # type: ignore[arg-type]
+
+
+def _trace(setting: Setting, path: Path) -> MinuteTrace:
+    if path not in setting.traces:
+        setting.traces[path] = read_trace(path)
+    return setting.traces[path]
+
+
+def _instant(value: object) -> float:
+    found = number(value)
+    if found < 0:
+        raise ValueError(f"must not be negative; got {found:g}.")
+    return found
+
+
+def _count(value: object) -> int:
+    found = integer(value)
+    if found < 0:
+        raise ValueError(f"must not be negative; got {found}.")
+    return found
+
+
+def _scale(value: object) -> float:
+    found = number(value)
+    if found <= 0:
+        raise ValueError(f"must be positive and finite; got {found:g}.")
+    return found
+
+
+def _function(value: object) -> str | int:
+    return text(value) if isinstance(value, str) else integer(value)
+
+
+def _minutes(value: object) -> tuple[int, int]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError("must be the first and the last minute, such as [480, 539].")
+    return integer(value[0]), integer(value[1])
+
+
+_PROCESSES: dict[str, Parse] = {
+    "poisson": _poisson,
+    "uniform-interval": _simple(UniformInterval, {"low_s": number, "high_s": number}, {}),
+    "deterministic": _deterministic,
+    "burst": _simple(Burst, {"count": integer}, {"share": number, "within": number}),
+    "pillar": _simple(Pillar, {"count": integer, "pillars": integer}, {}),
+    "list": _listed,
+    "minute-counts": _minute_counts,
+    "azure": _azure,
+    "closed-loop": _simple(
+        ClosedLoop, {"users": integer, "think_s": number}, {"think": choice("exponential", "constant")}
+    ),
+}
