@@ -1,1 +1,63 @@
 """Published claims, one folder each, and the named scenario files."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import NamedTuple
+
+from fairlead.errors import UnknownNameError
+from fairlead.experiments.reproduction import Claim, Reproduction
+
+__all__ = ["EXPERIMENTS", "Claim", "Experiment", "Reproduction", "experiment_names", "run_experiment"]
+
+
+class Experiment(NamedTuple):
+    """One published claim. `module` has `run(quick, progress)`; `minutes` is what it takes on two cores."""
+
+    title: str
+    module: str
+    minutes: float
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "kaas-poisson": Experiment(
+        "KaaS, section 6.2: cold starts and waits of five policies at 80 % load", "fairlead.experiments.kaas_poisson.run", 1
+    ),
+    "kaas-sweeps": Experiment(
+        "KaaS, section 6.3: waits against load, GPUs, cold start, execution time and clients",
+        "fairlead.experiments.kaas_sweeps.run",
+        3,
+    ),
+    "kaas-traces": Experiment(
+        "KaaS, section 6.1: the five printed traces of the worked example", "fairlead.experiments.kaas_traces.run", 0.1
+    ),
+}
+
+
+def experiment_names() -> dict[str, str]:
+    """Every experiment: its name, and what it is in one line."""
+    return {name: experiment.title for name, experiment in EXPERIMENTS.items()}
+
+
+def run_experiment(
+    name: str, *, quick: bool = False, progress: Callable[[float, str], None] | None = None
+) -> Reproduction:
+    """A paper's results beside ours.
+
+    Args:
+        name: One of `experiment_names()`.
+        quick: Fewer seeds and points: seconds instead of minutes, at wider intervals.
+        progress: Called with the share that is done, in [0, 1], and what was done last.
+
+    Raises:
+        UnknownNameError: There is no such experiment.
+    """
+    if name not in EXPERIMENTS:
+        raise UnknownNameError("experiment", name, EXPERIMENTS)
+    experiment = EXPERIMENTS[name]
+    result = import_module(experiment.module).run(quick=quick, progress=progress or _ignore)
+    assert isinstance(result, Reproduction)
+    return result
+
+
+def _ignore(done: float, what: str) -> None:
+    """Nobody watches."""

@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Configuration(msgspec.Struct, frozen=True, order=True, gc=False):
+class Configuration(msgspec.Struct, frozen=True, order=True, cache_hash=True, gc=False):
     """The share of a node that one instance gets, and how many invocations it takes at once.
 
     A batch may hold fewer invocations than `batch`; it then still costs what `batch` costs.

@@ -18,8 +18,11 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     budget_usd: float = inf
 
 
-class Invocation(msgspec.Struct, frozen=True, gc=False):
-    """One function of one request. `item` counts through a map (0 outside); `attempt` from 1."""
+class Invocation(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """One function of one request. `item` counts through a map (0 outside); `attempt` from 1.
+
+    Compared by identity: each attempt is made once, by the controller.
+    """
 
     id: int
     request: int

@@ -171,7 +171,7 @@ class View(Protocol):
         """How many invocations wait, in one queue or in all."""
         ...
 
-    def is_waiting(self, invocation: int) -> bool:
+    def is_waiting(self, invocation: Invocation) -> bool:
         """Whether this invocation still waits."""
         ...
 
@@ -219,7 +219,7 @@ class View(Protocol):
         """Every instance of a function, oldest first. A full listing."""
         ...
 
-    def inputs(self, invocation: int) -> tuple[tuple[str, float], ...]:
+    def inputs(self, invocation: Invocation) -> tuple[tuple[str, float], ...]:
         """Where a waiting invocation's input lies: (node, megabytes) per predecessor."""
         ...
 

@@ -1,8 +1,10 @@
 """What a run comes to: numbers, files, tables, pages and traces."""
 
 from fairlead.report.files import read_run, results_json, write_run
+from fairlead.report.html import render_html, write_html
 from fairlead.report.metrics import Aggregate, Estimate, Quantiles, Summary, WorkflowSummary, aggregate, summarise
 from fairlead.report.table import comparison_table, sweep_table
+from fairlead.report.trace import write_trace
 
 __all__ = [
     "Aggregate",
@@ -13,8 +15,11 @@ __all__ = [
     "aggregate",
     "comparison_table",
     "read_run",
+    "render_html",
     "results_json",
     "summarise",
     "sweep_table",
+    "write_html",
     "write_run",
+    "write_trace",
 ]

@@ -39,18 +39,17 @@ def draw_latency(series: Sequence[Series]) -> Drawing:
         y_text=_percent,
         y_ticks=PERCENT_TICKS,
     )
-    for row, (name, objective_s) in enumerate(objectives.items()):
-        at = x(objective_s)
-        drawing.line((at, y.end), (at, y.start), "slo")
-        is_left = at > (x.start + x.end) / 2
-        label = f"SLO {name} {_short_seconds(objective_s)}".replace("  ", " ")
-        drawing.text(
-            at + (-5 if is_left else 5), y.start - 8 - 15 * row, label, "slo-text", "end" if is_left else "start"
-        )
     for one, values in zip(series, latencies, strict=True):
         drawing.open(_line(one), series=one.index)
         drawing.curve(_distribution(values, one.requests.height, x, y), "curve", one.label)
         drawing.close()
+    for objective_s in objectives.values():
+        drawing.line((x(objective_s), y.end), (x(objective_s), y.start), "slo")
+    for row, (name, objective_s) in enumerate(objectives.items()):
+        is_left = x(objective_s) > x.end - 130
+        label = f"SLO {name} {_short_seconds(objective_s)}".replace("  ", " ")
+        at = x(objective_s) + (-5 if is_left else 5)
+        drawing.text(at, y.start - 10 - 18 * row, label, "slo-text", "end" if is_left else "start")
     return drawing
 
 
@@ -90,7 +89,8 @@ def draw_attainment(series: Sequence[Series]) -> Drawing:
 
 def draw_cost(series: Sequence[Series]) -> Drawing:
     """What a run cost, as a bar per policy: running, cold starts, idle; means over seeds."""
-    row, left, right = 30, 132, 150
+    left, right = 132, 150
+    row = min(64.0, max(28.0, (HEIGHT - TOP - BOTTOM) / max(1, len(series))))
     totals = [one.mean("cost_usd") or 0.0 for one in series]
     bottom = TOP + row * len(series)
     drawing = Drawing(WIDTH, bottom + BOTTOM, "Cost per policy, by what it was paid for")
@@ -105,7 +105,7 @@ def draw_cost(series: Sequence[Series]) -> Drawing:
             value = one.mean(f"cost_parts_usd.{part}") or 0.0
             if value > 0:
                 title = f"{one.label}, {words}: {show(value, 'usd')}"
-                drawing.rect(x(at), top + 5, x(at + value) - x(at), row - 10, f"part {part}", title)
+                drawing.rect(x(at), top + 7, x(at + value) - x(at), row - 14, f"part {part}", title)
             at += value
         drawing.text(x(total) + 8, top + row / 2 + 4, _price_text(one, total), "value")
         drawing.close()
@@ -115,18 +115,19 @@ def draw_cost(series: Sequence[Series]) -> Drawing:
 def draw_trade(series: Sequence[Series]) -> Drawing:
     """Cost against attainment, a dot per policy: up and to the left is better."""
     costs = [one.mean("cost_usd") or 0.0 for one in series]
-    high = max([*costs, 1e-12]) * 1.08
-    x = Scale(low=0.0, high=high, start=LEFT, end=WIDTH - RIGHT)
-    y = _percent_scale()
+    shares = [one.mean("slo_attainment") or 0.0 for one in series]
+    x = Scale(low=0.9 * min(costs), high=1.1 * max([*costs, 1e-12]), start=LEFT, end=WIDTH - RIGHT)
+    y = Scale(low=max(0.0, min(shares) - 0.05) // 0.05 * 0.05, high=1.0, start=HEIGHT - BOTTOM, end=TOP)
     drawing = Drawing(WIDTH, HEIGHT, "Cost against share of requests in time, per policy")
-    draw_axes(
-        drawing, x, y, x_label="cost (USD)", y_label="share of requests in time", y_text=_percent, y_ticks=PERCENT_TICKS
-    )
-    for one, cost in zip(series, costs, strict=True):
-        attainment = one.mean("slo_attainment") or 0.0
-        title = f"{one.label}: {show(attainment, 'share')} in time, {show(cost, 'usd')}"
+    draw_axes(drawing, x, y, x_label="cost (USD)", y_label="share of requests in time", y_text=_percent)
+    places = [(x(cost), y(attainment)) for cost, attainment in zip(costs, shares, strict=True)]
+    for position, (one, (left, top)) in enumerate(zip(series, places, strict=True)):
+        # What would be hidden by later dots is drawn larger, as a ring around them.
+        over = sum(abs(left - a) < 6 and abs(top - b) < 6 for a, b in places[position + 1 :])
+        radius = 5.5 + 2.5 * min(over, 4)
+        title = f"{one.label}: {show(shares[position], 'share')} in time, {show(costs[position], 'usd')}"
         drawing.open(f"c{one.index % 8}", series=one.index)
-        drawing.rect(x(cost) - 5, y(attainment) - 5, 10, 10, "dot", title)
+        drawing.rect(left - radius, top - radius, 2 * radius, 2 * radius, "dot", title)
         drawing.close()
     return drawing
 
@@ -141,7 +142,9 @@ def draw_sweep(points: Mapping[str, Sequence[Series]], column: Column) -> Drawin
             if column.key in one.aggregate.estimates:
                 lines.setdefault(one.index, []).append((at, one))
     tops = [one.aggregate.estimates[column.key] for line in lines.values() for _, one in line]
-    high = max([estimate.mean + (estimate.half_width or 0.0) for estimate in tops], default=0.0) or 1.0
+    # Few seeds make wide intervals; they may leave the plot, the curves may not.
+    reach = max((estimate.mean + (estimate.half_width or 0.0) for estimate in tops), default=0.0)
+    high = min(reach, 1.5 * max((estimate.mean for estimate in tops), default=0.0)) or 1.0
     is_share = column.kind == "share"
     x = Scale(low=min(places), high=max(places), start=LEFT + 26, end=WIDTH - 2 * RIGHT)
     y = _percent_scale() if is_share else Scale(low=0.0, high=high * 1.05, start=HEIGHT - BOTTOM, end=TOP)

@@ -12,7 +12,7 @@ from shlex import quote
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import Cluster, Recording
 from fairlead.report.charts import draw_attainment, draw_cost, draw_latency, draw_sweep, draw_trade
-from fairlead.report.metrics import json_values
+from fairlead.report.metrics import json_values, shared_key
 from fairlead.report.numbers import Column, find_column, show, show_estimate, shown_columns
 from fairlead.report.series import Bench, Series, group
 from fairlead.report.svg import Drawing
@@ -80,39 +80,38 @@ def _header(recordings: Sequence[Recording], bench: Bench, name: str, command: s
     facts = [
         *([f"scenario {first.scenario}"] if name != first.scenario else []),
         span,
-        _cluster_text(first.cluster),
+        *([_cluster_text(first.cluster)] if all(run.cluster == first.cluster for run in recordings) else []),
         (f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"),
     ]
     if len(bench.points) > 1:
         facts.append(f"{len(bench.points)} sweep points")
     return (
         f'<header><h1>{escape(name)}</h1><p class="facts">{escape(" · ".join(facts))}</p>'
-        f'<p class="finding">{_finding(bench)}</p><p class="command">Run it again: <code>{escape(command)}</code></p></header>'
+        f'<p class="finding">{_finding(bench)}</p>'
+        f'<p class="command">Run it again: <code>{escape(command)}</code></p></header>'
     )
 
 
 def _finding(bench: Bench) -> str:
-    """What the runs say, in a sentence or two; HTML."""
+    """What the runs say, in a sentence; HTML. Policies that look the same are said to be."""
     ranked = sorted(bench.last, key=lambda one: (-(one.mean("slo_attainment") or 0.0), one.mean("cost_usd") or 0.0))
-    point = f" at {escape(list(bench.points)[-1])}" if len(bench.points) > 1 else ""
     if ranked[0].mean("slo_attainment") is None:
         return "No request was counted."
-
-    def words(one: Series) -> str:
-        return f"<b>{escape(one.label)}</b>"
-
-    best = ranked[0]
-    text = f"{words(best)} answers {show(best.mean('slo_attainment'), 'share')} of the requests in time{point}, "
-    text += f"for {show(best.mean('cost_usd'), 'usd')}"
-    if len(ranked) == 1:
-        return text + "."
-    cheap = min(ranked, key=lambda one: one.mean("cost_usd") or 0.0)
-    if cheap is not best:
-        text += f"; the cheapest, {words(cheap)}, {show(cheap.mean('slo_attainment'), 'share')} for "
-        text += show(cheap.mean("cost_usd"), "usd")
-    worst = ranked[-1]
-    if worst is not cheap and worst is not best:
-        text += f"; the last, {words(worst)}, {show(worst.mean('slo_attainment'), 'share')}"
+    point = f" at {escape(list(bench.points)[-1])}" if len(bench.points) > 1 else ""
+    shares = [show(one.mean("slo_attainment"), "share") for one in ranked]
+    costs = [show(one.mean("cost_usd"), "usd") for one in ranked]
+    cheapest = min(range(len(ranked)), key=lambda place: (ranked[place].mean("cost_usd") or 0.0, place))
+    names = [f"<b>{escape(one.label)}</b>" for one in ranked]
+    if len(ranked) > 1 and len(set(shares)) == 1:
+        text = f"All {len(ranked)} policies answer {shares[0]} of the requests in time{point}"
+        if len(set(costs)) == 1:
+            return f"{text}, for {costs[0]}."
+        return f"{text}; {names[cheapest]} is the cheapest, at {costs[cheapest]}."
+    text = f"{names[0]} answers {shares[0]} of the requests in time{point}, for {costs[0]}"
+    if costs[cheapest] != costs[0]:
+        text += f"; the cheapest, {names[cheapest]}, {shares[cheapest]} for {costs[cheapest]}"
+    if shares[-1] not in (shares[0], shares[cheapest]):
+        text += f"; the last, {names[-1]}, {shares[-1]} for {costs[-1]}"
     return text + "."
 
 
@@ -120,12 +119,15 @@ def _results(bench: Bench) -> str:
     rows = [(point, one) for point, found in bench.points.items() for one in found]
     columns = shown_columns([one.aggregate for _, one in rows])
     has_points = len(bench.points) > 1 or "" not in bench.points
-    heads = ["<th>policy</th>", *(['<th class="left">point</th>'] if has_points else [])]
+    key = shared_key([one.aggregate for _, one in rows])
+    named = escape(key or "point").replace(".", ".<wbr>")
+    heads = ["<th>policy</th>", *([f'<th class="left wrap">{named}</th>'] if has_points else [])]
     heads += [f'<th title="{escape(column.note)}">{escape(column.heading)}</th>' for column in columns]
     body = []
     for point, one in rows:
         cells = [f'<th scope="row">{_swatch(one)}{escape(one.label)}</th>']
-        cells += [f'<td class="left">{escape(point)}</td>'] if has_points else []
+        value = point.partition("=")[2] if key else point
+        cells += [f'<td class="left">{escape(value)}</td>'] if has_points else []
         cells += [_cell(one, column, bench.points[point]) for column in columns]
         body.append(f"<tr>{''.join(cells)}</tr>")
     seeds = max(len(one.recordings) for _, one in rows)
@@ -140,17 +142,24 @@ def _cell(one: Series, column: Column, rivals: Sequence[Series]) -> str:
     text, _, half = show_estimate(estimate, column.kind).partition(" ± ")
     if half:
         number, _, unit = half.partition(" ")
-        text += f" <small>± {number}</small>" + (f" {unit}" if unit else "")
+        text += f" {unit}<small>± {number}</small>" if unit else f"<small>± {number}</small>"
     if column.key == "slo_attainment" and estimate is not None:
         level = "good" if estimate.mean >= 0.95 else "fair" if estimate.mean >= 0.8 else "poor"
         width = f"{100 * min(1.0, max(0.0, estimate.mean)):.1f}%"
         return f'<td><span class="{level}"><span class="meter"><i style="width:{width}"></i></span>{text}</span></td>'
-    values = [value for rival in rivals if (value := rival.mean(column.key)) is not None]
-    if len(values) > 1 and estimate is not None and max(values) > min(values):
-        best = min(values) if column.key in LOWER_IS_BETTER else max(values) if column.key == "goodput_rps" else None
-        if estimate.mean == best:
-            return f'<td class="best">{text}</td>'
+    if estimate is not None and _is_best(one, column, rivals):
+        return f'<td class="best">{text}</td>'
     return f"<td>{text}</td>"
+
+
+def _is_best(one: Series, column: Column, rivals: Sequence[Series]) -> bool:
+    """Whether nobody looks better; False where all look the same, or where there is no better."""
+    values = [value for rival in rivals if (value := rival.mean(column.key)) is not None]
+    looks = {show(value, column.kind) for value in values}
+    if len(looks) < 2 or column.key not in (*LOWER_IS_BETTER, "goodput_rps"):
+        return False
+    best = max(values) if column.key == "goodput_rps" else min(values)
+    return show(one.mean(column.key), column.kind) == show(best, column.kind)
 
 
 def _sweep(bench: Bench) -> Iterable[str]:
@@ -160,17 +169,13 @@ def _sweep(bench: Bench) -> Iterable[str]:
     charts = "".join(f"<div>{drawing}</div>" for drawing in drawings)
     legend = _legend(bench.last)
     yield f'<section><h2>Over the sweep</h2>{legend}<div class="grid">{charts}</div></section>'
-    yield f'<p class="note">Below: the runs at {escape(list(bench.points)[-1])}, the last point of the sweep.</p>'
+    yield f'<p class="note below">Below: the runs at {escape(list(bench.points)[-1])}, the last point of the sweep.</p>'
 
 
 def _money(series: Sequence[Series], cluster: Cluster) -> Iterable[str]:
-    billed = " and ".join(_billed(cluster))
-    parts = "".join(
-        f'<li><svg class="key" viewBox="0 0 18 11" aria-hidden="true"><rect class="part {part}" width="18" height="11"/>'
-        f"</svg>{words}</li>"
-        for part, words in (("run", "running"), ("cold_start", "cold starts"), ("idle", "idle"))
-    )
-    note = f"{billed}. At the right: the cost, and the cost of a thousand answers in time."
+    billed = [("cold_start", "cold starts", cluster.price.bill_cold_start), ("idle", "idle", cluster.price.bill_idle)]
+    parts = _keys(("run", "running"), *((part, words) for part, words, is_billed in billed if is_billed))
+    note = f"{_billed(cluster)} At the right: the cost, and the cost of a thousand answers in time."
     cost = (
         f'<section><h2>Cost</h2><p class="note">{note}</p><ul class="legend">{parts}</ul>{draw_cost(series)}</section>'
     )
@@ -223,11 +228,7 @@ def _gantt(series: Sequence[Series]) -> str:
     entries = "".join(
         f'<li><span class="swatch c{index % 8}"></span>{escape(name)}</li>' for index, name in enumerate(functions[:24])
     )
-    keys = "".join(
-        f'<li><svg class="key" viewBox="0 0 18 11" aria-hidden="true"><rect class="part {part}" width="18" height="11"/>'
-        f"</svg>{words}</li>"
-        for part, words in (("cold_start", "cold start"), ("moved", "transfer"))
-    )
+    keys = _keys(("cold_start", "cold start"), ("moved", "transfer"))
     parts = []
     for position, one in enumerate(detailed):
         drawing, text = draw_gantt(one, functions)
@@ -260,6 +261,11 @@ def _legend(series: Sequence[Series]) -> str:
     return f'<ul class="legend">{entries}</ul>'
 
 
+def _keys(*parts: tuple[str, str]) -> str:
+    box = '<svg class="key" viewBox="0 0 18 11" aria-hidden="true"><rect class="part {}" width="18" height="11"/></svg>'
+    return "".join(f"<li>{box.format(part)}{words}</li>" for part, words in parts)
+
+
 def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
     head = f"<thead><tr>{''.join(heads)}</tr></thead>"
     return f'<div class="scroll"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
@@ -280,10 +286,10 @@ def _only(series: Sequence[Series]) -> str:
 def _hatches() -> str:
     """A striped fill per colour, shared by all drawings of the page."""
     patterns = "".join(
-        f'<pattern id="hatch-{index}" class="c{index}" width="5" height="5" patternUnits="userSpaceOnUse" '
+        f'<pattern id="hatch-{index}" class="{style}" width="5" height="5" patternUnits="userSpaceOnUse" '
         f'patternTransform="rotate(45)"><rect width="5" height="5" fill="var(--c)" fill-opacity=".22"/>'
         f'<rect width="2" height="5" fill="var(--c)"/></pattern>'
-        for index in range(8)
+        for index, style in enumerate([*(f"c{index}" for index in range(8)), "soft"])
     )
     return f'<svg id="defs" aria-hidden="true"><defs>{patterns}</defs></svg>\n'
 
@@ -303,14 +309,13 @@ def _cluster_text(cluster: Cluster) -> str:
     kinds = []
     for kind, node in cluster.kinds.items():
         vgpus = sum(device.vgpus for device in node.devices)
-        size = f"{node.vcpus:g} vCPU" + (f", {vgpus:g} vGPU" if vgpus else "")
-        kinds.append(f"{counts[kind]} × {kind} ({size})")
+        sizes = [f"{size:g} {unit}" for size, unit in ((node.vcpus, "vCPU"), (vgpus, "vGPU")) if size]
+        kinds.append(f"{counts[kind]} × {kind} ({', '.join(sizes)})")
     return "; ".join(kinds[:4]) + ("; …" if len(kinds) > 4 else "")
 
 
-def _billed(cluster: Cluster) -> list[str]:
+def _billed(cluster: Cluster) -> str:
     price = cluster.price
-    return [
-        "Cold starts are billed" if price.bill_cold_start else "Cold starts are not billed",
-        "idle instances are billed" if price.bill_idle else "idle instances are not",
-    ]
+    parts = {"running": True, "cold starts": price.bill_cold_start, "idle instances": price.bill_idle}
+    yes, no = ([name for name, is_billed in parts.items() if is_billed is wanted] for wanted in (True, False))
+    return f"Billed: {', '.join(yes)}." + (f" Not billed: {', '.join(no)}." if no else "")

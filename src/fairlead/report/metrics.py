@@ -199,6 +199,13 @@ def point_label(point: Mapping[str, object]) -> str:
     )
 
 
+def shared_key(rows: Iterable[Aggregate]) -> str:
+    """The one setting that a sweep changes; empty where it is not one, or where there is no sweep."""
+    keys = {tuple(row.point) for row in rows}
+    only = keys.pop() if len(keys) == 1 else ()
+    return only[0] if len(only) == 1 else ""
+
+
 def policy_label(policy: str, scaler: str | None) -> str:
     """Who decided: `esg`, or `esg + simppo` with a scaler."""
     return f"{policy} + {scaler}" if scaler else policy

@@ -88,7 +88,8 @@ def show_estimate(estimate: Estimate | None, kind: Kind) -> str:
     factor, before, after = _unit(estimate.mean, kind)
     mean, half = estimate.mean * factor, estimate.half_width * factor
     places = 1 if kind in ("share", "count") else _places(mean if mean else half)
-    return f"{before}{mean:,.{places}f} ± {half:,.{places}f}{after}"
+    text = _percentage(mean) if kind == "share" else f"{mean:,.{places}f}"
+    return f"{before}{text} ± {half:,.{places}f}{after}"
 
 
 def _unit(value: float, kind: Kind) -> tuple[float, str, str]:

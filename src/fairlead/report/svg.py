@@ -41,7 +41,7 @@ def even_ticks(low: float, high: float, count: int = 6) -> list[float]:
     """Multiples of 1, 2 or 5 times a power of ten, from `low` to `high`."""
     if not high > low:
         return [low]
-    step = nice_step((high - low) / count)
+    step = nice_step(0.7 * (high - low) / count)
     first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
     return [round(index * step, 12) for index in range(first, last + 1)]
 

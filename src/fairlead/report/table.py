@@ -6,7 +6,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.report.metrics import Aggregate, Estimate, Summary, aggregate, point_label, policy_label
+from fairlead.report.metrics import Aggregate, Estimate, Summary, aggregate, point_label, policy_label, shared_key
 from fairlead.report.numbers import Column, find_column, show_estimate, shown_columns
 
 BAR_CELLS = 4
@@ -25,15 +25,16 @@ def comparison_table(summaries: Iterable[Summary], *, title: str | None = None, 
     table.caption_justify = "left"
     table.padding = (0, 0 if width < 110 else 1)
     has_points = any(row.point for row in rows)
+    key = shared_key(rows)
     if has_points:
-        table.add_column("point", overflow="fold")
+        table.add_column(Text(key or "point"), overflow="fold", max_width=24)
     table.add_column("policy", overflow="fold", min_width=8)
     for column in columns:
         table.add_column(column.heading.replace(" ", "\n"), justify="right", no_wrap=True)
     for row in rows:
         cells = [_cell(row.estimates.get(column.key), column) for column in columns]
         name = Text(policy_label(row.policy, row.scaler), style="bold")
-        table.add_row(*([Text(point_label(row.point))] if has_points else []), name, *cells)
+        table.add_row(*([Text(_point(row, key))] if has_points else []), name, *cells)
     return table
 
 
@@ -44,11 +45,12 @@ def sweep_table(summaries: Iterable[Summary], metric: str = "slo_attainment", *,
     """
     rows = aggregate(summaries)
     column = find_column(metric)
-    points = list(dict.fromkeys(point_label(row.point) for row in rows))
+    key = shared_key(rows)
+    points = list(dict.fromkeys(_point(row, key) for row in rows))
     policies = list(dict.fromkeys(policy_label(row.policy, row.scaler) for row in rows))
-    found = {(point_label(row.point), policy_label(row.policy, row.scaler)): row for row in rows}
+    found = {(_point(row, key), policy_label(row.policy, row.scaler)): row for row in rows}
     table = Table(title=title or column.heading, box=box.SIMPLE_HEAD, caption=_caption(rows), caption_justify="left")
-    table.add_column("point", no_wrap=True)
+    table.add_column(Text(key or "point"), overflow="fold")
     for policy in policies:
         table.add_column(Text(policy), justify="right")
     for point in points:
@@ -57,6 +59,10 @@ def sweep_table(summaries: Iterable[Summary], metric: str = "slo_attainment", *,
             Text(point or "all"), *(_cell(row.estimates.get(metric) if row else None, column) for row in cells)
         )
     return table
+
+
+def _point(row: Aggregate, key: str) -> str:
+    return point_label(row.point).removeprefix(f"{key}=") if key else point_label(row.point)
 
 
 def _cell(estimate: Estimate | None, column: Column) -> Text:

@@ -144,15 +144,14 @@ def _window(batches: pl.DataFrame) -> tuple[pl.DataFrame, float, float]:
     starts, ends = ordered["start"].to_numpy(), ordered["end"].to_numpy()
     if ordered.height <= MOST_BARS:
         return ordered, float(starts[0]), float(ends.max())
-    # Few starts at one instant make the window as long as it can be; many at one instant cannot be split.
     width_s = nice_step(float(ends.max() - starts[0]))
     first = 0
-    for _ in range(40):
+    for _ in range(40):  # many starts at one instant cannot be told apart, however short the window
         inside = np.searchsorted(starts, starts + width_s, side="right") - np.arange(starts.size)
         first = int(inside.argmax())
         if inside[first] <= MOST_BARS * 0.8:
             break
-        width_s /= 2
+        width_s = nice_step(width_s / 2.5)
     begin = float(starts[first])
     rows = ordered.filter((pl.col("end") > begin) & (pl.col("start") <= begin + width_s)).head(MOST_BARS)
     return rows, begin, begin + width_s

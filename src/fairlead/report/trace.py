@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import polars as pl
@@ -148,7 +149,7 @@ def _marks(recording: Recording) -> Iterator[Event]:
         }
 
 
-def _rows(table: pl.DataFrame) -> Iterator[dict[str, object]]:
+def _rows(table: pl.DataFrame) -> Iterator[dict[str, Any]]:
     for part in table.iter_slices(ROWS_AT_A_TIME):
         yield from part.iter_rows(named=True)
 
@@ -158,6 +159,5 @@ def _ns(column: str) -> pl.Expr:
     return (pl.col(column) * 1e9).round().cast(pl.Int64)
 
 
-def _tid(instance: object) -> int:
-    assert isinstance(instance, int)
+def _tid(instance: int) -> int:
     return instance + 1  # viewers take thread 0 for the process

@@ -152,7 +152,9 @@ class Pillar(msgspec.Struct, frozen=True):
         """Sorted instants; draws nothing."""
         at = np.linspace(0.0, duration_s, self.pillars, endpoint=False)
         size, left = divmod(self.count, self.pillars)
-        return _within(np.repeat(at, [size + (i < left) for i in range(self.pillars)]), duration_s)
+        sizes = np.full(self.pillars, size)
+        sizes[:left] += 1
+        return _within(np.repeat(at, sizes), duration_s)
 
     def expected(self, duration_s: float) -> float:
         """The count."""
@@ -252,6 +254,8 @@ def scale_counts(counts: tuple[int, ...], factor: float) -> tuple[int, ...]:
     """Counts times a factor as whole numbers, whose running sum is the exact one rounded."""
     if factor == 1:
         return counts
+    if sum(counts) * factor > 2**53:
+        raise ValueError(f"scale must leave a number that can be counted; got {factor:g}.")
     running = np.rint(np.cumsum(np.asarray(counts, dtype=np.float64)) * factor).astype(np.int64)
     return tuple(np.diff(running, prepend=0).tolist())
 

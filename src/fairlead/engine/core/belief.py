@@ -1,26 +1,31 @@
 """What the controller believes of functions: declared profiles, corrected by what finished.
 
-A correction is a running mean of observed over declared time, per function, configuration and node kind. It
-starts at 1 with the weight of ten observations and forgets slowly, so that one odd run moves little and drift is followed.
+A correction is a running mean of observed over declared time, per function, configuration and node kind: one odd
+run moves it little, and drift is followed.
 """
 
-from fairlead.engine.core.capacity import Shape
+from fairlead.engine.core.capacity import Belief, Shape
 from fairlead.engine.core.pool import Pool
 from fairlead.model import Configuration
 from fairlead.profile import Estimate
 from fairlead.workload import Scenario
 
-_PRIOR = 10
-_SLOWEST = 0.01
 
 
 class Beliefs:
     """Shapes by (function, configuration), each with its declared times and corrections."""
 
+    __slots__ = (
+        "_pool",
+        "_scenario",
+        "estimates",
+        "shapes",
+    )
+
     def __init__(self, scenario: Scenario, pool: Pool) -> None:
         self._scenario = scenario
         self._pool = pool
-        self._shapes: dict[tuple[str, Configuration], Shape | None] = {}
+        self.shapes: dict[tuple[str, Configuration], Shape | None] = {}
         self.estimates = {
             name: Estimate(profile, scenario.cluster, self._corrector(name))
             for name, profile in scenario.profiles.items()
@@ -30,19 +35,10 @@ class Beliefs:
         """A function in one configuration; None if that is not in its space."""
         key = (function, configuration)
         try:
-            return self._shapes[key]
+            return self.shapes[key]
         except KeyError:
-            shape = self._shapes[key] = self._make(function, configuration)
+            shape = self.shapes[key] = self._make(function, configuration)
             return shape
-
-    def observe(self, shape: Shape, kind: str, work_s: float) -> None:
-        """Learn from one finished batch."""
-        declared = shape.declared_s[kind]
-        if declared > 0:
-            belief = shape.beliefs[kind]
-            belief[1] += 1
-            weight = max(1 / (belief[1] + _PRIOR), _SLOWEST)
-            belief[0] += weight * (work_s / declared - belief[0])
 
     def _make(self, function: str, configuration: Configuration) -> Shape | None:
         profile = self._scenario.profiles.get(function)
@@ -59,8 +55,7 @@ class Beliefs:
         for kind, node in cluster.kinds.items():
             seconds = profile.latency_s(configuration, kind, node.speed)
             if seconds < float("inf"):
-                shape.declared_s[kind] = seconds
-                shape.beliefs[kind] = [1.0, 0.0]
+                shape.beliefs[kind] = Belief(seconds)
         return shape
 
     def _corrector(self, function: str) -> "Corrector":
@@ -80,4 +75,4 @@ class Corrector:
         """Factor by which declared time is corrected."""
         shape = self._beliefs.shape(self._function, configuration)
         belief = shape.beliefs.get(kind) if shape else None
-        return belief[0] if belief else 1.0
+        return belief.correction if belief else 1.0

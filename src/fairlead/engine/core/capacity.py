@@ -4,12 +4,16 @@
 evicted, so they never stand in the way of a run: whether something fits depends on `free` alone.
 """
 
-from collections import deque
 from math import inf, isinf
 
+from fairlead.engine.core.queues import Task
+from fairlead.engine.core.timers import Expiries
 from fairlead.model import Configuration, Device, Function, Node
 
 UNLIMITED = 1 << 60
+
+_PRIOR = 10
+_MEMORY = 90
 
 
 def milli(amount: float) -> int:
@@ -74,6 +78,7 @@ class NodeState:
     """One machine: free vCPUs and memory, and its devices."""
 
     __slots__ = (
+        "bit",
         "busy",
         "devices",
         "free",
@@ -84,6 +89,7 @@ class NodeState:
         "kind",
         "memory_free",
         "memory_held",
+        "name",
         "node",
         "pressure",
         "total",
@@ -91,7 +97,9 @@ class NodeState:
 
     def __init__(self, index: int, node: Node) -> None:
         self.index = index
+        self.bit = 1 << index  # its place in masks over nodes
         self.node = node
+        self.name = node.name
         self.kind = node.kind
         self.is_up = True
         self.is_draining = False
@@ -107,6 +115,25 @@ class NodeState:
         self.devices = [DeviceState(i, device) for i, device in enumerate(self.node.devices)]
 
 
+class Belief:
+    """How long a shape takes on one kind of node: declared, and corrected by what was observed."""
+
+    __slots__ = ("correction", "declared_s", "observed", "per_s")
+
+    def __init__(self, declared_s: float) -> None:
+        self.declared_s = declared_s
+        self.per_s = 1 / declared_s if declared_s > 0 else 0.0
+        self.correction = 1.0
+        self.observed = 0
+
+    def learn(self, work_s: float) -> None:
+        """Take in one finished batch: a running mean that starts with the weight of ten and remembers a hundred."""
+        observed = self.observed
+        if observed < _MEMORY:
+            self.observed = observed = observed + 1
+        self.correction += (work_s * self.per_s - self.correction) / (observed + _PRIOR)
+
+
 class Shape:
     """A function in one configuration: what an instance takes, and which instances will do.
 
@@ -117,11 +144,12 @@ class Shape:
         "beliefs",
         "blocked_at",
         "configuration",
-        "declared_s",
         "device_memory",
         "flavour",
         "function",
         "memory",
+        "name",
+        "run_limit_s",
         "usd_per_s",
         "vcpus",
         "vgpus",
@@ -129,6 +157,8 @@ class Shape:
 
     def __init__(self, function: Function, configuration: Configuration, flavour: "Flavour", usd_per_s: float) -> None:
         self.function = function
+        self.name = function.name
+        self.run_limit_s = None if isinf(function.run_limit_s) else function.run_limit_s
         self.configuration = configuration
         self.flavour = flavour
         self.vcpus = milli(configuration.vcpus)
@@ -136,8 +166,7 @@ class Shape:
         self.memory = flavour.memory
         self.device_memory = flavour.device_memory
         self.usd_per_s = usd_per_s
-        self.declared_s: dict[str, float] = {}  # by node kind
-        self.beliefs: dict[str, list[float]] = {}  # by node kind: correction, number of observations
+        self.beliefs: dict[str, Belief] = {}  # by node kind, where it can run
         self.blocked_at = -1  # version of the placement index at which nothing fitted
 
     def device_for(self, node: NodeState, wanted: int | None) -> DeviceState | None:
@@ -154,37 +183,58 @@ class Shape:
         """Whether an instance could run on this node now, idle ones out of the way."""
         if not node.is_up or node.is_draining or node.free < self.vcpus or node.memory_free < self.memory:
             return False
-        if node.kind not in self.declared_s:
+        if self.vgpus and self.device_for(node, device) is None:
             return False
-        return self.vgpus == 0 or self.device_for(node, device) is not None
+        return node.kind in self.beliefs
 
 
 class Flavour:
     """Instances of one function that can stand in for each other, and where they are idle."""
 
-    __slots__ = ("device_memory", "expiry", "function", "idle", "memory", "starting", "vgpus", "warm")
+    __slots__ = (
+        "device_memory",
+        "expiries",
+        "function",
+        "idle",
+        "is_weightless",
+        "keep_alive_s",
+        "keeps_slice",
+        "memory",
+        "starting",
+        "vgpus",
+        "warm",
+    )
 
     def __init__(self, function: Function, vgpus: int, memory: int) -> None:
         self.function = function
         self.vgpus = vgpus
         self.memory = memory
         self.device_memory = mebi(function.device_memory_gb) if vgpus else 0
+        self.keep_alive_s = function.keep_alive_s
+        # Idle instances that hold nothing are never in anyone's way, so nobody needs to know which was used last.
+        self.keeps_slice = function.idle_holds == "slice"
+        self.is_weightless = vgpus == 0 and memory == 0 and not self.keeps_slice
         self.warm = 0  # bit mask of nodes with an idle instance
         self.idle: dict[int, list[InstanceState]] = {}  # by node index, most recently used last
         self.starting: dict[int, list[InstanceState]] = {}  # warming ahead of need, by node index
-        self.expiry: deque[tuple[float, InstanceState, int]] | None = None  # shared by equal keep-alives
+        self.expiries: Expiries | None = None  # None keeps them for ever
 
 
 class InstanceState:
-    """One running copy of a function. `stamp` changes whenever it turns busy or idle, so that old timers are known."""
+    """One running copy of a function, and the batch it serves from that batch's start to its end.
+
+    `stamp` changes whenever it turns busy or idle, so that old timers are known.
+    """
 
     __slots__ = (
         "batch",
         "busy_s",
+        "cold_s",
         "configuration",
         "device",
         "flavour",
         "id",
+        "is_cold",
         "is_draining",
         "is_idle",
         "is_ready",
@@ -193,26 +243,35 @@ class InstanceState:
         "on_demand",
         "places",
         "ready",
+        "shape",
         "since",
         "stamp",
+        "start",
         "started",
+        "tasks",
+        "transfer_mb",
         "vcpus",
     )
 
-    def __init__(
-        self, id: int, flavour: Flavour, configuration: Configuration, node: NodeState, device: DeviceState | None
-    ) -> None:
+    def __init__(self, id: int, shape: Shape, node: NodeState, device: DeviceState | None, now: float) -> None:
         self.id = id
-        self.flavour = flavour
-        self.configuration = configuration
+        self.flavour = shape.flavour
+        self.configuration = shape.configuration
         self.node = node
         self.device = device
-        self.vcpus = milli(configuration.vcpus)
+        self.vcpus = shape.vcpus
         self.places = 0
         self.stamp = 0
-        self.batch = -1  # id of the batch that runs or will run here
         self.is_idle = self.is_ready = self.is_draining = self.is_replica = False
         self.on_demand = True
-        self.started = self.since = 0.0
+        self.started = self.since = now
         self.ready: float | None = None
         self.busy_s = 0.0
+        # The batch, or what is left of the last one.
+        self.batch = -1
+        self.shape = shape
+        self.tasks: list[Task] = []
+        self.start = now
+        self.is_cold = False
+        self.cold_s = 0.0
+        self.transfer_mb = 0.0

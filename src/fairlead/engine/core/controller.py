@@ -5,43 +5,28 @@ the dispatcher once, and returns the effects. Drivers (`engine.sim`, `engine.liv
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush
 from math import inf
-from typing import NoReturn
 
 import msgspec
 
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.belief import Beliefs
-from fairlead.engine.core.capacity import InstanceState, NodeState, Shape
+from fairlead.engine.core.books import Books
+from fairlead.engine.core.capacity import InstanceState, NodeState
 from fairlead.engine.core.placement import Placement
 from fairlead.engine.core.pool import Pool
 from fairlead.engine.core.progress import RequestState, StagePlan, WorkflowPlan
 from fairlead.engine.core.queues import Task, Waiting
-from fairlead.engine.core.recorder import Recorder
 from fairlead.engine.core.scaling import Replicas
+from fairlead.engine.core.timers import Timers
 from fairlead.engine.core.view import ControllerView
 from fairlead.errors import PolicyError
-from fairlead.model import Invocation, Record, Refusal
+from fairlead.model import Configuration, Invocation, Refusal
 from fairlead.policy import base
-from fairlead.workload import Scenario
+from fairlead.workload import DecisionTime, Scenario
 
-
-class Running:
-    """A batch from its start to its end."""
-
-    __slots__ = ("cold_s", "id", "instance", "is_cold", "shape", "start", "tasks", "transfer_mb")
-
-    def __init__(self, id: int, shape: Shape, instance: InstanceState, tasks: list[Task], start: float) -> None:
-        self.id = id
-        self.shape = shape
-        self.instance = instance
-        self.tasks = tasks
-        self.start = start
-        self.cold_s = 0.0
-        self.is_cold = False
-        self.transfer_mb = 0.0
+ALL_WELL = ev.Outcome()
 
 
 class Controller:
@@ -54,6 +39,43 @@ class Controller:
         stopwatch: Where the caller wants decision times measured, its clock; the controller has none.
     """
 
+    __slots__ = (
+        "_apply",
+        "_busy_until",
+        "_carry",
+        "_control_due",
+        "_decision",
+        "_dispatcher",
+        "_names",
+        "_next_batch",
+        "_plans",
+        "_retries",
+        "_scaler",
+        "_steps",
+        "_stopwatch",
+        "_wake_due",
+        "beliefs",
+        "books",
+        "decision_s",
+        "effects",
+        "freed",
+        "fresh",
+        "lost",
+        "nodes",
+        "now",
+        "placement",
+        "pool",
+        "refusals",
+        "replicas",
+        "requests",
+        "running",
+        "scenario",
+        "stale_events",
+        "timers",
+        "view",
+        "waiting",
+    )
+
     def __init__(
         self,
         scenario: Scenario,
@@ -64,17 +86,18 @@ class Controller:
     ) -> None:
         self.scenario = scenario
         self.now = 0.0
-        self.recorder = Recorder()
+        self.books = Books(scenario.cluster.price, [p for p in (dispatcher, scaler) if p is not None])
         self.refusals: list[Refusal] = []
         self.stale_events = 0
         self.decision_s: list[float] = []
         self.waiting = Waiting()
         self.nodes = {node.name: NodeState(i, node) for i, node in enumerate(scenario.cluster.nodes)}
         self.placement = Placement(list(self.nodes.values()))
-        self.pool = Pool(self.placement, self._stopped)
+        self.timers = Timers()
+        self.pool = Pool(self.placement, self.timers, self._stopped)
         self.beliefs = Beliefs(scenario, self.pool)
         self.replicas = Replicas(self)
-        self.running: dict[int, Running] = {}
+        self.running: dict[int, InstanceState] = {}  # by batch
         self.requests: dict[int, RequestState] = {}
         self.fresh: list[int] = []
         self.freed: list[str] = []
@@ -88,16 +111,16 @@ class Controller:
         self._scaler = scaler
         self._names = names
         self._stopwatch = stopwatch
-        self._observers = [p for p in (dispatcher, scaler) if p and type(p).observe is not base.Policy.observe]
-        self._price = scenario.cluster.price
-        self._next_invocation = 0
         self._next_batch = 0
-        self._timer_sequence = 0
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._wakes: list[float] = []
-        self._next_control = scenario.control_period_s if scaler else inf
+        self._wake_due = False
+        self._control_due = False
+        self._retries = 0  # invocations that wait for their retry delay
+        decision = scenario.decision
+        self._decision = decision if decision.fixed_s or decision.per_step_s else None
         self._busy_until = 0.0  # the dispatcher thinks until then, where decision time is modelled
         self._steps = 0
+        if scaler is not None:
+            self._after(scenario.control_period_s, self._control)
         self.view = ControllerView(self)
         self._apply: dict[type, Callable[..., None]] = {
             ev.Arrived: self._arrived,
@@ -133,84 +156,69 @@ class Controller:
             raise ValueError(f"time went back from {self.now} to {now}.")
         self.now = now
         self.effects = effects = []
-        if self.fresh or self.freed or self.lost:
-            self.fresh, self.freed, self.lost = [], [], []
+        fresh, waiting = self.fresh, self.waiting.tasks
+        if fresh:
+            fresh.clear()
+        if self.freed:
+            self.freed.clear()
+        if self.lost:
+            self.lost.clear()
         if len(events) > 1:
-            events = sorted(events, key=lambda event: ev.RANK[type(event)])
+            events = sorted(events, key=_rank)
         for event in events:
             self._apply[type(event)](event)
-        self.pool.expire(now)
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            heappop(timers)[2]()
-        wake_due = False
-        while self._wakes and self._wakes[0] <= now:
-            heappop(self._wakes)
-            wake_due = True
-        if self.replicas.is_short and (self.freed or events):
+        if now >= self.timers.soonest:
+            self.timers.fire(now, self._expire)
+            if self._control_due:
+                self._control_due = False
+                assert self._scaler is not None
+                self._ask(self._names[1], self._scaler.adjust)
+        if self.replicas.is_short:
             self.replicas.reconcile()
-        if now >= self._next_control:
-            self._next_control += self.scenario.control_period_s
-            assert self._scaler is not None
-            self._ask(self._names[1], self._scaler.adjust)
-        if now >= self._busy_until:
-            if self.waiting.tasks or wake_due or self.fresh or self.lost:
-                self._dispatch()
-        elif wake_due:
-            heappush(self._wakes, self._busy_until)
+        if (waiting or fresh or self._wake_due or self.lost) and now >= self._busy_until:
+            self._ask_dispatcher()
         return effects
 
     @property
-    def next_wake(self) -> float:
-        """When the controller wants to be called at the latest; infinity if never."""
-        at = min(self.pool.next_expiry(), default=inf)
-        if self._timers and self._timers[0][0] < at:
-            at = self._timers[0][0]
-        if self._wakes and self._wakes[0] < at:
-            at = self._wakes[0]
-        if self._busy_until > self.now and self.waiting.tasks and self._busy_until < at:
-            at = self._busy_until
-        return min(at, self._next_control)
-
-    @property
-    def has_work(self) -> bool:
-        """Whether any admitted request is still open, or an instance starting."""
-        return bool(self.requests)
-
-    @property
-    def has_timers(self) -> bool:
-        """Whether a limit or a retry of its own is pending."""
-        return bool(self._timers)
+    def is_stuck(self) -> bool:
+        """Whether requests are open and no retry is on its way: unless something runs, only a policy can help."""
+        return not self._retries
 
     def finish(self) -> None:
         """Close the books: requests that are still open end as unfinished, instances live to the end."""
         for state in list(self.requests.values()):
-            self._record_request(state, None, "unfinished", None, None)
+            self.books.request(state, None, "unfinished")
         self.requests.clear()
         for instance in self.pool.instances.values():
-            self.pool.count_busy(instance, self.now)
-            self._record_instance(instance, None, None)
+            self._count_busy(instance)
+            self.books.instance(instance, None, None)
 
     # --- policies ----------------------------------------------------------------------------------------------
 
-    def _dispatch(self) -> None:
-        self._steps = 0
-        first = len(self.effects)
-        watch = self._stopwatch
+    def _ask_dispatcher(self) -> None:
+        self._wake_due = False
+        first, watch = len(self.effects), self._stopwatch
         if watch is None:
             self._ask(self._names[0], self._dispatcher.decide)
         else:
             before = watch()
             self._ask(self._names[0], self._dispatcher.decide)
             self.decision_s.append(watch() - before)
-        decision = self.scenario.decision
-        delay = decision.fixed_s + decision.per_step_s * self._steps
-        if delay > 0 and len(self.effects) > first:
-            self._delay(first, delay)
+        if self._decision is not None:
+            self._delay(first, self._decision)
 
-    def _delay(self, first: int, delay: float) -> None:
-        """Let what this decision started begin only when the decision is made."""
+    def _control(self) -> None:
+        self._control_due = True
+        self._after(self.scenario.control_period_s, self._control)
+
+    def _delay(self, first: int, decision: DecisionTime) -> None:
+        """Let what this decision did begin only when the decision is made; until then there is no other."""
+        delay = decision.fixed_s + decision.per_step_s * self._steps
+        self._steps = 0
+        if delay <= 0 or len(self.effects) == first:
+            return
         self._busy_until = at = self.now + delay
+        self._after(delay, lambda: None)
         for i in range(first, len(self.effects)):
             effect = self.effects[i] = msgspec.structs.replace(self.effects[i], at=at)
             if isinstance(effect, fx.RunBatch):
@@ -218,34 +226,29 @@ class Controller:
             elif isinstance(effect, fx.StartInstance):
                 instance = self.pool.instances[effect.instance]
                 instance.started = at
-                if instance.batch >= 0:
-                    self.running[instance.batch].start = at
+                instance.start = at
 
     def _ask(self, name: str, call: Callable[[base.View], Iterator[base.Action]]) -> None:
         """Call a policy and carry out its actions, one by one as they are yielded."""
         carry = self._carry
+        is_ours = False  # whether an error is from carrying out, and so not the policy's
         try:
-            actions = iter(call(self.view))
+            actions = call(self.view)
+            for action in actions:
+                is_ours = True
+                method = carry.get(type(action))
+                refusal = "it is not an action" if method is None else method(action)
+                is_ours = False
+                if refusal is not None:
+                    self.refusals.append(Refusal(now=self.now, action=repr(action), reason=refusal))
+                    close = getattr(actions, "close", None)
+                    if close is not None:
+                        close()
+                    return
         except Exception as error:
-            self._fail(name, error)
-        while True:
-            try:
-                action = next(actions, None)
-            except Exception as error:
-                self._fail(name, error)
-            if action is None:
-                return
-            method = carry.get(type(action))
-            refusal = "it is not an action" if method is None else method(action)
-            if refusal is not None:
-                self.refusals.append(Refusal(now=self.now, action=repr(action), reason=refusal))
-                close = getattr(actions, "close", None)
-                if close is not None:
-                    close()
-                return
-
-    def _fail(self, name: str, error: Exception) -> NoReturn:
-        raise PolicyError(name, self.now, error) from error
+            if is_ours:
+                raise
+            raise PolicyError(name, self.now, error) from error
 
     # --- actions: each gives the reason why it was refused, or None -----------------------------------------------
 
@@ -254,61 +257,55 @@ class Controller:
         if not batch:
             return "the batch is empty"
         function = batch[0].function
-        shape = self.beliefs.shape(function, action.configuration)
+        configuration = action.configuration
+        shape = self.beliefs.shapes.get((function, configuration)) or self.beliefs.shape(function, configuration)
         if shape is None:
-            return f"{function} has no configuration {action.configuration}"
+            return f"{function} has no configuration {configuration}"
         node = self.nodes.get(action.node)
         if node is None:
             return f"there is no node {action.node!r}"
-        if len(batch) > action.configuration.batch:
-            return f"{len(batch)} invocations in a batch of {action.configuration.batch}"
+        waiting = self.waiting
         tasks = []
         for invocation in batch:
-            task = self.waiting.tasks.get(invocation.id)
+            task = waiting.tasks.get(invocation)
             if task is None:
                 return f"invocation {invocation.id} does not wait"
-            if task[2].function.name != function:
-                return f"a batch of {function} cannot hold an invocation of {task[2].function.name}"
             tasks.append(task)
-        if len(tasks) > 1 and len({invocation.id for invocation in batch}) < len(tasks):
-            return "an invocation is in the batch twice"
+        if len(batch) > 1:
+            refusal = _batch_refusal(batch, configuration)
+            if refusal is not None:
+                return refusal
         now = self.now
+        is_cold = False
         if self.replicas.sets and function in self.replicas.sets:
-            replica = self.replicas.take(function, node, action.device)
-            if replica is None:
+            instance = self.replicas.take(function, node, action.device)
+            if instance is None:
                 return f"{function} is scaled and has no free replica on {action.node}"
-            shape = self.beliefs.shape(function, replica.configuration) or shape
-            instance, is_cold = replica, False
+            shape = self.beliefs.shape(function, instance.configuration) or shape
         else:
             if not shape.fits(node, action.device):
                 return f"{function} at {action.configuration} does not fit on {action.node}"
-            found = self.pool.warm_instance(shape, node, action.device)
-            is_cold = False
-            if found is not None:
-                instance = found
-                self.pool.reuse(instance, shape, now)
-            else:
-                found = self.pool.starting_instance(shape, node, action.device)
-                if found is not None:
-                    instance = found
-                    shape.flavour.starting[node.index].remove(instance)
-                else:
-                    is_cold = True
-                    device = shape.device_for(node, action.device) if shape.vgpus else None
-                    instance = self.pool.create(shape, node, device, now, on_demand=True)
-        running = Running(self._next_batch, shape, instance, tasks, now)
-        self._next_batch += 1
-        running.is_cold = is_cold
-        instance.batch = running.id
-        self.running[running.id] = running
-        remove = self.waiting.remove
+            instance = self.pool.warm(shape, node, action.device, now)
+            if instance is None:
+                instance = self.pool.starting(shape, node, action.device)
+            if instance is None:
+                is_cold = True
+                device = shape.device_for(node, action.device) if shape.vgpus else None
+                instance = self.pool.create(shape, node, device, now, on_demand=True)
+        instance.batch = id = self._next_batch
+        self._next_batch = id + 1
+        self.running[id] = instance
+        instance.shape = shape
+        instance.tasks = tasks
+        instance.start = now
+        instance.is_cold = is_cold
+        instance.cold_s = instance.transfer_mb = 0.0
         for task in tasks:
-            remove(task)
-            task[1].waiting.discard(task[0].id)
+            waiting.remove(task)
             if task[1].outputs is not None:
-                running.transfer_mb += sum(mb for where, mb in self.inputs(task) if where != node.node.name)
+                instance.transfer_mb += sum(mb for where, mb in self.inputs(task) if where != node.name)
         if instance.is_ready:
-            self._run(running)
+            self._run(instance)
         elif is_cold:
             self.start_instance(instance)
         return None
@@ -319,31 +316,31 @@ class Controller:
         device = -1 if instance.device is None else instance.device.index
         self.effects.append(
             fx.StartInstance(
-                self.now, instance.id, function.name, instance.configuration, instance.node.node.name, device
+                self.now, instance.id, function.name, instance.configuration, instance.node.name, device
             )
         )
         if function.start_limit_s < inf:
             self._after(function.start_limit_s, lambda: self._start_limit(instance))
 
-    def _run(self, running: Running) -> None:
+    def _run(self, instance: InstanceState) -> None:
         """Tell the driver to run a batch, now that its instance is ready."""
-        instance, shape = running.instance, running.shape
-        device = -1 if instance.device is None else instance.device.index
+        shape, tasks = instance.shape, instance.tasks
         self.effects.append(
             fx.RunBatch(
                 self.now,
-                running.id,
+                instance.batch,
                 instance.id,
-                shape.function.name,
-                tuple([task[0] for task in running.tasks]),
+                shape.name,
+                (tasks[0][0],) if len(tasks) == 1 else tuple([task[0] for task in tasks]),
                 shape.configuration,
-                instance.node.node.name,
-                device,
-                running.transfer_mb,
+                instance.node.name,
+                -1 if instance.device is None else instance.device.index,
+                instance.transfer_mb,
             )
         )
-        if shape.function.run_limit_s < inf:
-            self._after(shape.function.run_limit_s, lambda: self._run_limit(running))
+        if shape.run_limit_s is not None:
+            batch = instance.batch
+            self._after(shape.run_limit_s, lambda: self._run_limit(batch))
 
     def _reject(self, action: base.Reject) -> str | None:
         state = self.requests.get(action.request)
@@ -355,16 +352,16 @@ class Controller:
         return None
 
     def _cancel(self, action: base.Cancel) -> str | None:
-        for running in self.running.values():
-            if any(task[0].id == action.invocation for task in running.tasks):
+        for batch, instance in self.running.items():
+            if any(task[0].id == action.invocation for task in instance.tasks):
                 break
         else:
             return f"invocation {action.invocation} does not run"
-        self._abort(running, "preempted")
-        self._end_instance(running.instance, "preempted")
-        for task in running.tasks:
-            if task[1].is_open:
-                self._ready(task[1], task[2], task[0].item, task[0].attempt)
+        self._abort(batch, "preempted")
+        self._end_instance(instance, "preempted")
+        for invocation, state, stage in instance.tasks:
+            if state.is_open:
+                self.waiting.add(state, stage, invocation.item, invocation.attempt, self.now)
         return None
 
     def _warm(self, action: base.Warm) -> str | None:
@@ -394,8 +391,11 @@ class Controller:
     def _wake(self, action: base.Wake) -> str | None:
         if not self.now < action.at < inf:
             return f"a wake must lie in the future; got {action.at} at {self.now}"
-        heappush(self._wakes, action.at)
+        self._after(action.at - self.now, self._wake_up)
         return None
+
+    def _wake_up(self) -> None:
+        self._wake_due = True
 
     def _plan(self, action: base.Plan) -> str | None:
         state = self.requests.get(action.request)
@@ -418,62 +418,57 @@ class Controller:
         self.requests[request.id] = state
         self.fresh.append(request.id)
         for stage, item in state.begin(event.items):
-            self._ready(state, stage, item, 1)
-
-    def _ready(self, state: RequestState, stage: StagePlan, item: int, attempt: int) -> Invocation:
-        """Let an invocation wait. It carries the request's one deadline."""
-        request = state.request
-        id = self._next_invocation
-        self._next_invocation = id + 1
-        invocation = Invocation(
-            id, request.id, request.workflow, stage.name, stage.function.name, self.now, request.deadline, item, attempt
-        )
-        self.waiting.add((invocation, state, stage))
-        state.waiting.add(id)
-        return invocation
+            self.waiting.add(state, stage, item, 1, self.now)
+        self.waiting.tidy(state.plan)
 
     def _finished(self, event: ev.Finished) -> None:
-        running = self.running.pop(event.batch, None)
-        if running is None:
+        instance = self.running.pop(event.batch, None)
+        if instance is None:
             self.stale_events += 1
             return
-        instance, shape = running.instance, running.shape
-        self.freed.append(instance.node.node.name)
+        now = self.now
+        node, shape, books = instance.node, instance.shape, self.books
+        self.freed.append(node.name)
         instance.batch = -1
         if instance.is_replica:
             self.replicas.give_back(instance)
         else:
-            self.pool.release(instance, self.now)
-            if self.replicas.sets and shape.function.name in self.replicas.sets:  # it was scaled while this ran
-                self.pool.stop(instance, self.now, "retired")
-        if instance.node.is_draining:
-            self.replicas.drain_node(instance.node)
-        self.beliefs.observe(shape, instance.node.kind, event.work_s)
+            self.pool.release(instance, now)
+            if self.replicas.sets and shape.name in self.replicas.sets:  # it was scaled while this ran
+                self.pool.stop(instance, now, "retired")
+        if node.is_draining:
+            self.replicas.drain_node(node)
+        shape.beliefs[node.kind].learn(event.work_s)
+        cost = books.cost_usd(instance, now)
         outcomes = event.outcomes
-        cost = self._cost(running) / len(running.tasks)
-        for i, task in enumerate(running.tasks):
-            invocation, state, stage = task
+        for i, task in enumerate(instance.tasks):
+            state = task[1]
             state.cost_usd += cost
-            outcome = None if outcomes is None else outcomes[i]
+            outcome = ALL_WELL if outcomes is None else outcomes[i]
             if not state.is_open:
-                self._record(running, task, cost, event.transfer_s, "discarded")
-            elif outcome is None or outcome.ok:
-                self._record(running, task, cost, event.transfer_s, "done")
-                if state.outputs is not None:
-                    state.outputs[stage.index, invocation.item] = instance.node.node.name
-                following = (
-                    state.advance(stage, invocation.item, None, 1)
-                    if outcome is None
-                    else state.advance(stage, invocation.item, outcome.arm, outcome.items)
-                )
-                for successor, item in following:
-                    self._ready(state, successor, item, 1)
-                if state.unresolved == 0:
-                    self._close(state, "completed", None, None)
-                    self.effects.append(fx.Answer(self.now, state.request.id, "completed"))
+                books.invocation(instance, event.batch, task, cost, event.transfer_s, now, "discarded")
+            elif outcome.ok:
+                books.invocation(instance, event.batch, task, cost, event.transfer_s, now, "done")
+                self._advance(task, node, outcome, now)
             else:
-                self._record(running, task, cost, event.transfer_s, "failed")
-                self._retry_or_fail(task, outcome.error or "the function failed", stage.function.retries + 1)
+                books.invocation(instance, event.batch, task, cost, event.transfer_s, now, "failed")
+                self._retry_or_fail(task, outcome.error or "the function failed", task[2].function.retries + 1)
+
+    def _advance(self, task: Task, node: NodeState, outcome: ev.Outcome, now: float) -> None:
+        """A stage of a request is done: let the next ones wait, or answer."""
+        invocation, state, stage = task
+        if state.outputs is not None:
+            state.outputs[stage.index, invocation.item] = node.name
+        if state.is_chain:
+            state.unresolved -= 1
+            following = stage.then
+        else:
+            following = state.advance(stage, invocation.item, outcome.arm, outcome.items)
+        for successor, item in following:
+            self.waiting.add(state, successor, item, 1, now)
+        if state.unresolved == 0:
+            self._close(state, "completed", None, None)
+            self.effects.append(fx.Answer(now, state.request.id, "completed"))
 
     def _instance_ready(self, event: ev.InstanceReady) -> None:
         instance = self.pool.instances.get(event.instance)
@@ -485,9 +480,8 @@ class Controller:
         if instance.is_replica and instance.batch < 0:
             self.replicas.ready(instance)
         elif instance.batch >= 0:
-            running = self.running[instance.batch]
-            running.cold_s = self.now - running.start
-            self._run(running)
+            instance.cold_s = self.now - instance.start
+            self._run(instance)
         else:
             instance.flavour.starting[instance.node.index].remove(instance)
             self.pool.release(instance, self.now)
@@ -498,10 +492,9 @@ class Controller:
             self.stale_events += 1
             return
         batch = instance.batch
-        self.replicas.forget(instance)
-        self.pool.stop(instance, self.now, "lost")
+        self._end_instance(instance, "lost")
         if batch >= 0:
-            self._lose(self.running.pop(batch), event.error)
+            self._lose(instance, event.error)
 
     def _node_lost(self, event: ev.NodeLost) -> None:
         node = self.nodes.get(event.node)
@@ -511,10 +504,10 @@ class Controller:
         node.is_up = False
         for instance in self.pool.forget_node(node):
             self.replicas.forget(instance)
-            self.pool.count_busy(instance, self.now)
+            self._count_busy(instance)
             self._stopped(instance, "lost")
             if instance.batch >= 0:
-                self._lose(self.running.pop(instance.batch), f"node {event.node} was lost")
+                self._lose(instance, f"node {event.node} was lost")
         node.reset()
         self.placement.update(node)
 
@@ -547,15 +540,12 @@ class Controller:
 
     # --- ends --------------------------------------------------------------------------------------------------
 
-    def _lose(self, running: Running, error: str) -> None:
+    def _lose(self, instance: InstanceState, error: str) -> None:
         """Work that was lost with its node or instance is retried or failed, by the run's setting."""
+        self._abort(instance.batch, "lost")
         attempts = self.scenario.max_attempts if self.scenario.on_loss == "retry" else 1
-        cost = self._cost(running) / len(running.tasks)
-        for task in running.tasks:
-            task[1].cost_usd += cost
-            self._record(running, task, cost, 0.0, "lost" if task[1].is_open else "discarded")
-            if task[1].is_open:
-                self._retry_or_fail(task, error, attempts, is_loss=True)
+        for task in instance.tasks:
+            self._retry_or_fail(task, error, attempts, is_loss=True)
 
     def _retry_or_fail(self, task: Task, error: str, attempts: int, is_loss: bool = False) -> None:
         invocation, state, stage = task
@@ -565,62 +555,67 @@ class Controller:
             self._close(state, "failed", error, None)
             self.effects.append(fx.Answer(self.now, state.request.id, "failed", error))
         elif self.scenario.retry_delay_s > 0:
+            self._retries += 1
             self._after(self.scenario.retry_delay_s, lambda: self._retry(task))
         else:
-            again = self._ready(state, stage, invocation.item, invocation.attempt + 1)
+            again = self.waiting.add(state, stage, invocation.item, invocation.attempt + 1, self.now)
             if is_loss:
                 self.lost.append(again)
 
     def _retry(self, task: Task) -> None:
         invocation, state, stage = task
+        self._retries -= 1
         if state.is_open:
-            self._ready(state, stage, invocation.item, invocation.attempt + 1)
+            self.waiting.add(state, stage, invocation.item, invocation.attempt + 1, self.now)
 
     def _close(self, state: RequestState, outcome: str, reason: str | None, retry_after_s: float | None) -> None:
         """End a request: what waits of it goes; what runs will be discarded."""
         state.is_open = False
-        for id in sorted(state.waiting):
-            self.waiting.remove(self.waiting.tasks[id])
-        state.waiting.clear()
+        if outcome != "completed":
+            for invocation in state.invocations:
+                task = self.waiting.tasks.get(invocation)
+                if task is not None:
+                    self.waiting.remove(task)
         del self.requests[state.request.id]
-        self._record_request(state, self.now, outcome, reason, retry_after_s)
+        self.books.request(state, self.now, outcome, reason, retry_after_s)
 
-    def _abort(self, running: Running, outcome: str) -> None:
+    def _abort(self, batch: int, outcome: str) -> None:
         """Take a batch back before its end."""
-        del self.running[running.id]
-        cost = self._cost(running) / len(running.tasks)
-        for task in running.tasks:
+        instance = self.running.pop(batch)
+        cost = self.books.cost_usd(instance, self.now)
+        for task in instance.tasks:
             task[1].cost_usd += cost
-            self._record(running, task, cost, 0.0, outcome)
+            ending = outcome if task[1].is_open else "discarded"
+            self.books.invocation(instance, batch, task, cost, 0.0, self.now, ending)
 
     def _end_instance(self, instance: InstanceState, cause: str) -> None:
         self.replicas.forget(instance)
         self.pool.stop(instance, self.now, cause)
 
-    def _run_limit(self, running: Running) -> None:
-        if self.running.get(running.id) is not running:
-            return
-        self._abort(running, "failed")
-        self._end_instance(running.instance, "limit")
-        limit = running.shape.function.run_limit_s
-        for task in running.tasks:
-            self._retry_or_fail(task, f"it ran longer than {limit:g} s", task[2].function.retries + 1)
+    def _run_limit(self, batch: int) -> None:
+        instance = self.running.get(batch)
+        if instance is not None:
+            self._give_up(instance, f"it ran longer than {instance.shape.function.run_limit_s:g} s")
 
     def _start_limit(self, instance: InstanceState) -> None:
-        if instance.is_ready or instance.id not in self.pool.instances:
-            return
-        running = self.running.get(instance.batch)
-        if running is not None:
-            self._abort(running, "failed")
+        if not instance.is_ready and instance.id in self.pool.instances:
+            limit = instance.flavour.function.start_limit_s
+            self._give_up(instance, f"its instance did not start within {limit:g} s")
+
+    def _give_up(self, instance: InstanceState, error: str) -> None:
+        """An instance broke one of its limits: it ends, and its batch fails or is tried again."""
+        tasks = instance.tasks if instance.batch >= 0 else []
+        if tasks:
+            self._abort(instance.batch, "failed")
         self._end_instance(instance, "limit")
-        if running is not None:
-            limit = running.shape.function.start_limit_s
-            for task in running.tasks:
-                self._retry_or_fail(task, f"no instance within {limit:g} s", task[2].function.retries + 1)
+        for task in tasks:
+            self._retry_or_fail(task, error, task[2].function.retries + 1)
 
     def _after(self, delay_s: float, call: Callable[[], None]) -> None:
-        self._timer_sequence += 1
-        heappush(self._timers, (self.now + delay_s, self._timer_sequence, call))
+        self.timers.at(self.now + delay_s, call)
+
+    def _expire(self, instance: InstanceState) -> None:
+        self.pool.stop(instance, self.now, "expired")
 
     # --- accounts ----------------------------------------------------------------------------------------------
 
@@ -641,110 +636,27 @@ class Controller:
                 found += [(node, predecessor.output_mb) for node in places]
         return found
 
-    def _cost(self, running: Running) -> float:
-        """What a batch costs up to now: its allocation x price, with or without its cold start."""
-        seconds = self.now - running.start
-        if not self._price.bill_cold_start:
-            seconds -= running.cold_s
-        return max(0.0, seconds) * running.shape.usd_per_s
-
-    def _record(self, running: Running, task: Task, cost: float, transfer_s: float, outcome: str) -> None:
-        invocation = task[0]
-        instance, shape = running.instance, running.shape
-        device = -1 if instance.device is None else instance.device.index
-        node = instance.node.node.name
-        self.recorder.invocations.add(
-            (
-                invocation.request,
-                invocation.workflow,
-                invocation.stage,
-                invocation.function,
-                invocation.item,
-                invocation.attempt,
-                running.id,
-                len(running.tasks),
-                instance.id,
-                node,
-                device,
-                shape.configuration.vcpus,
-                shape.configuration.vgpus,
-                invocation.ready,
-                running.start,
-                running.cold_s,
-                transfer_s,
-                self.now,
-                running.is_cold,
-                cost,
-                outcome,
-            )
-        )
-        if self._observers:
-            record = Record(
-                request=invocation.request,
-                workflow=invocation.workflow,
-                stage=invocation.stage,
-                function=invocation.function,
-                node=node,
-                device=device,
-                ready=invocation.ready,
-                start=running.start,
-                cold_s=running.cold_s,
-                transfer_s=transfer_s,
-                end=self.now,
-                batch_size=len(running.tasks),
-                vcpus=shape.configuration.vcpus,
-                vgpus=shape.configuration.vgpus,
-                cost_usd=cost,
-                deadline=invocation.deadline,
-                outcome=outcome,
-            )
-            for policy in self._observers:
-                try:
-                    policy.observe(record)
-                except Exception as error:
-                    self._fail(type(policy).__name__, error)
-
-    def _record_request(
-        self, state: RequestState, end: float | None, outcome: str, reason: str | None, retry_after_s: float | None
-    ) -> None:
-        request = state.request
-        self.recorder.requests.add(
-            (
-                request.id,
-                request.workflow,
-                request.arrival,
-                request.deadline,
-                request.budget_usd,
-                end,
-                outcome,
-                reason,
-                retry_after_s,
-                state.promised,
-                state.cost_usd,
-            )
-        )
+    def _count_busy(self, instance: InstanceState) -> None:
+        if instance.batch >= 0 and instance.is_ready:
+            instance.busy_s += self.now - instance.since
 
     def _stopped(self, instance: InstanceState, cause: str) -> None:
         batch = instance.batch if instance.is_ready else -1
         self.effects.append(fx.StopInstance(self.now, instance.id, batch))
-        self._record_instance(instance, self.now, cause)
+        self.books.instance(instance, self.now, cause)
 
-    def _record_instance(self, instance: InstanceState, stopped: float | None, cause: str | None) -> None:
-        configuration, function = instance.configuration, instance.flavour.function
-        self.recorder.instances.add(
-            (
-                instance.id,
-                function.name,
-                instance.node.node.name,
-                -1 if instance.device is None else instance.device.index,
-                configuration.vcpus,
-                configuration.vgpus,
-                configuration.memory_gb or function.memory_gb,
-                instance.started,
-                instance.ready,
-                stopped,
-                instance.busy_s,
-                cause,
-                instance.on_demand,
-            )
-        )
+
+def _batch_refusal(batch: tuple[Invocation, ...], configuration: Configuration) -> str | None:
+    """Why these invocations cannot run together."""
+    if len(batch) > configuration.batch:
+        return f"{len(batch)} invocations in a batch of {configuration.batch}"
+    others = {invocation.function for invocation in batch} - {batch[0].function}
+    if others:
+        return f"a batch of {batch[0].function} cannot hold an invocation of {min(others)}"
+    if len(set(batch)) < len(batch):
+        return "an invocation is in the batch twice"
+    return None
+
+
+def _rank(event: ev.Event) -> int:
+    return ev.RANK[type(event)]

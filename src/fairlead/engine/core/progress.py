@@ -1,7 +1,7 @@
 """How a request goes through its workflow: which stages are open, joined, skipped, and what is ready next."""
 
 from fairlead.engine.core.queues import Line, Waiting
-from fairlead.model import Function, Request, Stage, Workflow
+from fairlead.model import Function, Invocation, Request, Stage, Workflow
 
 
 class StagePlan:
@@ -11,21 +11,23 @@ class StagePlan:
         "arms",
         "fan_in",
         "function",
+        "function_name",
         "index",
         "is_join",
-        "is_last",
         "name",
         "output_mb",
         "predecessors",
         "queue",
         "region",
         "successors",
+        "then",
     )
 
     def __init__(self, index: int, stage: Stage, function: Function, queue: Line) -> None:
         self.index = index
         self.name = stage.name
         self.function = function
+        self.function_name = function.name
         self.queue = queue
         self.output_mb = function.output_mb
         self.fan_in = len(stage.after)
@@ -33,12 +35,24 @@ class StagePlan:
         self.region = -1  # index of the map stage it runs through, -1 outside
         self.predecessors: tuple[StagePlan, ...] = ()
         self.successors: tuple[StagePlan, ...] = ()
+        self.then: list[tuple[StagePlan, int]] = []  # the successors, as `advance` gives them outside maps
         self.arms: frozenset[str] = frozenset()  # names of successors of which one is taken
-        self.is_last = False
 
 
 class WorkflowPlan:
     """A workflow's stages in topological order, linked."""
+
+    __slots__ = (
+        "entries",
+        "fan_ins",
+        "is_chain",
+        "is_plain",
+        "latency_s",
+        "moves_data",
+        "name",
+        "stages",
+        "workflow",
+    )
 
     def __init__(self, workflow: Workflow, functions: dict[str, Function], waiting: Waiting) -> None:
         self.workflow = workflow
@@ -54,23 +68,26 @@ class WorkflowPlan:
             plan.region = -1 if region is None else by_name[region].index
             plan.predecessors = tuple(by_name[name] for name in stage.after)
             plan.successors = tuple(by_name[s.name] for s in workflow.stages if stage.name in s.after)
+            plan.then = [(successor, 0) for successor in plan.successors]
             plan.arms = frozenset(s.name for s in workflow.stages if s.when is not None and s.after == (stage.name,))
         self.entries = [plan for plan in self.stages if not plan.predecessors]
         self.moves_data = any(plan.output_mb for plan in self.stages)
         # Plain workflows (no map, no branch) need only counters of open predecessors, chains not even those.
         self.is_plain = all(plan.region < 0 and not plan.arms for plan in self.stages)
         self.fan_ins = [plan.fan_in for plan in self.stages]
-        self.has_fan_in = any(fan_in > 1 for fan_in in self.fan_ins)
+        self.is_chain = self.is_plain and all(fan_in <= 1 for fan_in in self.fan_ins)  # or a tree: nothing joins
 
 
 class RequestState:
-    """One open request: what is left of it, what waits of it, what it has cost."""
+    """One open request: what is left of it, what was made for it, what it has cost."""
 
     __slots__ = (
         "_items",
         "_left",
         "_ran",
         "cost_usd",
+        "invocations",
+        "is_chain",
         "is_open",
         "left",
         "outputs",
@@ -78,7 +95,6 @@ class RequestState:
         "promised",
         "request",
         "unresolved",
-        "waiting",
     )
 
     def __init__(self, request: Request, plan: WorkflowPlan) -> None:
@@ -87,9 +103,10 @@ class RequestState:
         self.is_open = True
         self.cost_usd = 0.0
         self.promised: float | None = None
-        self.waiting: set[int] = set()
+        self.invocations: list[Invocation] = []  # all that were ever made for it
         self.unresolved = len(plan.stages)  # (stage, item) pairs not yet done or skipped; a region counts once until known
-        self.left = plan.fan_ins.copy() if plan.has_fan_in and plan.is_plain else None
+        self.is_chain = plan.is_chain
+        self.left = [] if plan.is_chain else plan.fan_ins.copy()
         self.outputs: dict[tuple[int, int], str] | None = {} if plan.moves_data else None  # node by (stage, item)
         if not plan.is_plain:
             self._items: dict[int, int] = {}  # by map stage: how many items, once known
@@ -116,8 +133,6 @@ class RequestState:
         if self.plan.is_plain:
             self.unresolved -= 1
             left = self.left
-            if left is None:
-                return [(successor, 0) for successor in stage.successors]
             ready = []
             for successor in stage.successors:
                 left[successor.index] -= 1

@@ -6,11 +6,11 @@ import polars as pl
 
 from fairlead.model import INSTANCE_SCHEMA, INVOCATION_SCHEMA, REQUEST_SCHEMA
 
-_BLOCK = 1 << 15
+_BLOCK = 1 << 15  # rows; millions of Python tuples would take too much memory
 
 
 class TableRecorder:
-    """One table. Blocks bound the memory that millions of Python rows would take."""
+    """One table: append to `rows`, and `trim` now and then."""
 
     __slots__ = ("_blocks", "_schema", "rows")
 
@@ -19,37 +19,38 @@ class TableRecorder:
         self._blocks: list[pl.DataFrame] = []
         self.rows: list[tuple[object, ...]] = []
 
-    def add(self, row: tuple[object, ...]) -> None:
-        self.rows.append(row)
-        if len(self.rows) >= _BLOCK:
-            self._flush()
+    def trim(self) -> None:
+        """Turn the rows into columns."""
+        if self.rows:
+            columns = zip(*self.rows, strict=True)
+            series = [
+                pl.Series(name, column, dtype=kind)
+                for (name, kind), column in zip(self._schema.items(), columns, strict=True)
+            ]
+            self._blocks.append(pl.DataFrame(series))
+            self.rows.clear()
 
     def table(self) -> pl.DataFrame:
         """Everything recorded so far."""
-        self._flush()
+        self.trim()
         if not self._blocks:
             return pl.DataFrame(schema=self._schema)
         self._blocks = [pl.concat(self._blocks, rechunk=True)]
         return self._blocks[0]
 
-    def _flush(self) -> None:
-        if self.rows:
-            columns = zip(*self.rows, strict=True)
-            self._blocks.append(
-                pl.DataFrame(
-                    [
-                        pl.Series(name, column, dtype=kind)
-                        for (name, kind), column in zip(self._schema.items(), columns, strict=True)
-                    ]
-                )
-            )
-            self.rows.clear()
-
 
 class Recorder:
     """The three tables of a run."""
+
+    __slots__ = ("instances", "invocations", "requests")
 
     def __init__(self) -> None:
         self.requests = TableRecorder(REQUEST_SCHEMA)
         self.invocations = TableRecorder(INVOCATION_SCHEMA)
         self.instances = TableRecorder(INSTANCE_SCHEMA)
+
+    def trim(self) -> None:
+        """Bound the memory that rows take; cheap to call often."""
+        for table in (self.requests, self.invocations, self.instances):
+            if len(table.rows) >= _BLOCK:
+                table.trim()

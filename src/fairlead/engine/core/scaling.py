@@ -40,6 +40,13 @@ class ReplicaSet:
 class Replicas:
     """The replica sets of every scaled function, and the growing and shrinking of the cluster."""
 
+    __slots__ = (
+        "_controller",
+        "_replaces",
+        "is_short",
+        "sets",
+    )
+
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self.sets: dict[str, ReplicaSet] = {}
@@ -87,7 +94,7 @@ class Replicas:
         living = found.living()
         grow_on: dict[str, int] = {}
         for instance in living:
-            name = instance.node.node.name
+            name = instance.node.name
             grow_on[name] = grow_on.get(name, 0) + vcpus - instance.vcpus
         if any(controller.nodes[name].free < more for name, more in grow_on.items()):
             return f"{action.function} at {wanted} does not fit where its replicas are"
@@ -112,7 +119,7 @@ class Replicas:
         if node is None or not node.is_up:
             return f"there is no node {action.node!r}"
         shape = self._controller.beliefs.shape(found.function, found.configuration)
-        if shape is None or node.kind not in shape.declared_s:
+        if shape is None or node.kind not in shape.beliefs:
             return f"{action.function} cannot run on {action.node}"
         found.node = action.node
         self._replace_all(found)
@@ -143,7 +150,7 @@ class Replicas:
 
     def take(self, function: str, node: NodeState, device: int | None) -> InstanceState | None:
         """A free replica on a node, now busy."""
-        idle = self.sets[function].idle.get(node.node.name, [])
+        idle = self.sets[function].idle.get(node.name, [])
         for instance in idle:
             if device is None or (instance.device is not None and instance.device.index == device):
                 idle.remove(instance)
@@ -184,7 +191,7 @@ class Replicas:
         if instance.is_replica:
             found = self.sets[instance.flavour.function.name]
             found.instances.remove(instance)
-            idle = found.idle.get(instance.node.node.name, [])
+            idle = found.idle.get(instance.node.name, [])
             if instance in idle:
                 idle.remove(instance)
             self.is_short = True
@@ -202,7 +209,7 @@ class Replicas:
             for instance in [i for i in controller.pool.instances.values() if i.node is node]:
                 controller.pool.stop(instance, controller.now, "drained")
             node.is_up = False
-            controller.effects.append(fx.RemoveNode(controller.now, node.node.name))
+            controller.effects.append(fx.RemoveNode(controller.now, node.name))
 
     # --- inside ------------------------------------------------------------------------------------------------
 
@@ -238,7 +245,7 @@ class Replicas:
 
     def _replace_all(self, found: ReplicaSet) -> None:
         for old in found.living():
-            if old.configuration == found.configuration and found.node in (None, old.node.node.name):
+            if old.configuration == found.configuration and found.node in (None, old.node.name):
                 continue
             new = self._create(found)
             if new is None:  # no room beside it: it must go first
@@ -251,7 +258,7 @@ class Replicas:
     def _rest(self, instance: InstanceState) -> None:
         found = self.sets[instance.flavour.function.name]
         instance.is_idle = True
-        found.idle.setdefault(instance.node.node.name, []).append(instance)
+        found.idle.setdefault(instance.node.name, []).append(instance)
 
     def _drain(self, found: ReplicaSet, instance: InstanceState) -> None:
         instance.is_draining = True
@@ -261,7 +268,7 @@ class Replicas:
     def _end(self, found: ReplicaSet, instance: InstanceState) -> None:
         controller = self._controller
         found.instances.remove(instance)
-        idle = found.idle.get(instance.node.node.name, [])
+        idle = found.idle.get(instance.node.name, [])
         if instance in idle:
             idle.remove(instance)
         instance.is_idle = False  # its capacity was in use all along

@@ -70,20 +70,20 @@ class ControllerView:
     def waiting(self, workflow: str | None = None, function: str | None = None) -> int:
         waiting = self.__controller.waiting
         if workflow is None and function is None:
-            return waiting.all.size
+            return len(waiting.tasks)
         return sum(
             line.size
             for (w, f), line in waiting.queues.items()
             if (workflow is None or w == workflow) and (function is None or f == function)
         )
 
-    def is_waiting(self, invocation: int) -> bool:
+    def is_waiting(self, invocation: Invocation) -> bool:
         return invocation in self.__controller.waiting.tasks
 
     def waiting_of(self, request: int) -> tuple[Invocation, ...]:
         controller = self.__controller
         state = controller.requests.get(request)
-        return () if state is None else tuple(controller.waiting.tasks[id][0] for id in sorted(state.waiting))
+        return () if state is None else tuple(i for i in state.invocations if i in controller.waiting.tasks)
 
     def slack_s(self, invocation: Invocation) -> float:
         return invocation.deadline - self.__controller.now
@@ -113,11 +113,11 @@ class ControllerView:
 
     def place(self, function: str, configuration: Configuration, order: Order = "warm-first") -> str | None:
         controller = self.__controller
-        shape = self.__shape(function, configuration)
+        shape = controller.beliefs.shapes.get((function, configuration)) or self.__shape(function, configuration)
         if controller.replicas.sets and function in controller.replicas.sets:
             return controller.replicas.place(function)
         node = controller.placement.find(shape, order == "warm-first")
-        return None if node is None else node.node.name
+        return None if node is None else node.name
 
     def is_warm(self, function: str, configuration: Configuration, node: str, device: int | None = None) -> bool:
         controller = self.__controller
@@ -138,23 +138,24 @@ class ControllerView:
         return 1 - sum(device.free for device in state.devices) / sum(device.total for device in state.devices)
 
     def finishes(self, node: str) -> tuple[float, ...]:
+        controller = self.__controller
         found = []
-        for running in self.__controller.running.values():
-            if running.instance.node.node.name == node:
-                shape, kind = running.shape, running.instance.node.kind
-                seconds = shape.declared_s[kind] * shape.beliefs[kind][0]
-                if running.instance.is_ready:
-                    seconds += running.cold_s
-                else:
-                    seconds += self.__controller.beliefs.estimates[shape.function.name].cold_start_s(kind)
-                found.append(max(self.__controller.now, running.start + seconds))
+        for instance in controller.running.values():
+            if instance.node.name == node:
+                kind = instance.node.kind
+                belief = instance.shape.beliefs[kind]
+                cold_s = instance.cold_s
+                if not instance.is_ready:
+                    cold_s = controller.beliefs.estimates[instance.shape.name].cold_start_s(kind)
+                end = instance.start + cold_s + belief.declared_s * belief.correction
+                found.append(max(controller.now, end))
         return tuple(sorted(found))
 
     def devices(self) -> tuple[DeviceStatus, ...]:
         return tuple(
             [
                 DeviceStatus(
-                    node.node.name,
+                    node.name,
                     device.index,
                     device.free / 1000,
                     (device.total - device.free) / 1000,
@@ -172,7 +173,7 @@ class ControllerView:
             Instance(
                 id=i.id,
                 function=function,
-                node=i.node.node.name,
+                node=i.node.name,
                 device=-1 if i.device is None else i.device.index,
                 vcpus=i.vcpus / 1000,
                 vgpus=i.flavour.vgpus / 1000,
@@ -184,7 +185,7 @@ class ControllerView:
             if i.flavour.function.name == function
         )
 
-    def inputs(self, invocation: int) -> tuple[tuple[str, float], ...]:
+    def inputs(self, invocation: Invocation) -> tuple[tuple[str, float], ...]:
         task = self.__controller.waiting.tasks.get(invocation)
         return () if task is None else tuple(self.__controller.inputs(task))
 

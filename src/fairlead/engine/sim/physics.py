@@ -21,7 +21,7 @@ from fairlead.workload import Scenario
 class StageTruth:
     """What really happens in one stage of a workflow: its spread, failures, branches and items."""
 
-    __slots__ = ("arms", "failures", "items", "noise", "spread", "width")
+    __slots__ = ("arms", "failures", "items", "noise", "says_more", "spread", "width")
 
     def __init__(self, key: tuple[int, ...], stage: Stage, workflow: Workflow, profile: Profile) -> None:
         self.spread = Stream((*key, 0), exponential) if profile.is_exponential else None
@@ -35,14 +35,25 @@ class StageTruth:
         region = workflow.regions[stage.name]
         opener = next((s for s in workflow.stages if s.name == region), None)
         self.width = opener.map[1] if opener is not None and opener.map is not None else 1
-
-    def says_more(self) -> bool:
-        """Whether a finished invocation needs an outcome of its own."""
-        return self.failures is not None or self.arms is not None or self.items is not None
+        # Whether a finished invocation needs an outcome of its own.
+        self.says_more = self.failures is not None or self.arms is not None or self.items is not None
 
 
 class Physics:
     """Times and outcomes of one run; all randomness comes from the seed and the request's number in its workflow."""
+
+    __slots__ = (
+        "_entry_items",
+        "_is_plain",
+        "_mb_per_s",
+        "_nodes",
+        "_ordinals",
+        "_profiles",
+        "_seed",
+        "_stages",
+        "_work",
+        "has_interference",
+    )
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self._seed = seed
@@ -60,7 +71,7 @@ class Physics:
                 self._stages[workflow.name, stage.name] = truth
                 if stage.map is not None and not stage.after:
                     self._entry_items[workflow.name] = (Stream((*key, 5), uniform), stage.map)
-        self._plain = {key for key, truth in self._stages.items() if not truth.says_more()}
+        self._is_plain = not any(truth.says_more for truth in self._stages.values())
         self.has_interference = any(profile.sensitivity for profile in scenario.profiles.values())
 
     def join(self, node: Node) -> None:
@@ -104,9 +115,10 @@ class Physics:
 
     def outcomes(self, effect: RunBatch) -> tuple[Outcome, ...] | None:
         """How each invocation ends; None when all simply succeed."""
-        plain = self._plain
+        if self._is_plain:
+            return None
         for invocation in effect.invocations:
-            if (invocation.workflow, invocation.stage) not in plain:
+            if self._stages[invocation.workflow, invocation.stage].says_more:
                 return tuple([self._outcome(i) for i in effect.invocations])
         return None
 

@@ -1,7 +1,9 @@
 """The simulator's driver: a virtual clock that feeds the controller and acts its effects out."""
 
+import gc
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from heapq import heappop, heappush
 from math import inf
@@ -56,6 +58,30 @@ def simulate(
 class _Simulation:
     """One run in the making."""
 
+    __slots__ = (
+        "aborted",
+        "act",
+        "arrivals",
+        "background",
+        "began",
+        "controller",
+        "heap",
+                "loop_of",
+        "loops",
+        "next_request",
+        "nodes",
+        "ordinals",
+        "parameters",
+        "physics",
+        "policy_name",
+        "scaler_name",
+        "scenario",
+        "seed",
+        "sequence",
+        "shared",
+        "slo",
+    )
+
     def __init__(
         self,
         scenario: Scenario,
@@ -83,7 +109,7 @@ class _Simulation:
         )
         self.heap: list[tuple[float, int, object]] = []  # (instant, sequence, event or call)
         self.sequence = 0
-        self.in_flight = 0  # events to come that are neither faults nor pressure
+        self.background = 0  # how many of them are faults and pressure, which alone keep no run going
         self.slo = {name: workflow.slo for name, workflow in scenario.workflows.items()}
         self.next_request = 0
         self.ordinals: Counter[str] = Counter()
@@ -95,7 +121,7 @@ class _Simulation:
             self.shared = {n.name: SharedNode(n, scenario.profiles) for n in scenario.cluster.nodes}
         self.began: dict[int, tuple[fx.RunBatch, float, float]] = {}
         self.act: dict[type, Callable[..., None]] = {
-            fx.RunBatch: self._run_batch,
+            fx.RunBatch: self._run_shared if self.shared else self._run_alone,
             fx.StartInstance: self._start_instance,
             fx.StopInstance: self._stop_instance,
             fx.Answer: self._ended,
@@ -112,11 +138,12 @@ class _Simulation:
                 self._push(at, loop)
         failure: PolicyError | None = None
         try:
-            self._loop(progress)
+            with _rare_collection():
+                self._loop(progress)
         except PolicyError as error:
             failure = error
         self.controller.finish()
-        recorder = self.controller.recorder
+        recorder = self.controller.books.recorder
         recording = Recording(
             scenario=self.scenario.name,
             policy=self.policy_name,
@@ -144,57 +171,55 @@ class _Simulation:
     def _loop(self, progress: Progress | None) -> None:
         """Bring the controller from instant to instant until nothing is left to do."""
         controller, heap, act = self.controller, self.heap, self.act
-        handle = controller.handle
         times, workflows = self.arrivals
-        arriving, count = 0, len(times)
+        times.append(inf)
+        arriving, count = 0, len(workflows)
         idle_wakes = steps = 0
+        handle, timers, aborted = controller.handle, controller.timers, self.aborted
         while True:
-            arrival = times[arriving] if arriving < count else inf
-            due = heap[0][0] if heap else inf
-            wake = controller.next_wake
-            now = min(arrival, due, wake)
-            if now == inf:
-                return
-            if arriving >= count and self.in_flight == 0:
-                if not controller.has_work:
+            now = times[arriving]
+            if heap and heap[0][0] < now:
+                now = heap[0][0]
+            if timers.soonest <= now:
+                now = min(now, timers.next())
+            if arriving == count and len(heap) <= self.background:
+                if now == inf or not controller.requests:
                     return
-                if not controller.has_timers:
+                if controller.is_stuck:
                     idle_wakes += 1
                     if idle_wakes > _IDLE_WAKES:
                         return
-            else:
-                idle_wakes = 0
             events: list[ev.Event] = []
-            while due == now:
-                self._happen(heappop(heap)[2], now, events)
-                due = heap[0][0] if heap else inf
-            while arrival == now:
+            while heap and heap[0][0] == now:
+                what = heappop(heap)[2]
+                if type(what) is ev.Finished and not aborted:
+                    events.append(what)
+                else:
+                    idle_wakes = 0
+                    self._happen(what, now, events)
+            while times[arriving] == now:
                 events.append(self._arrive(now, workflows[arriving], None))
                 arriving += 1
-                arrival = times[arriving] if arriving < count else inf
             for effect in handle(now, events):
                 act[type(effect)](effect)
-            steps += 1
-            if progress is not None and steps % _REPORT_EVERY == 0:
-                progress(now)
+            if progress is not None:
+                steps += 1
+                if steps % _REPORT_EVERY == 0:
+                    progress(now)
 
     def _happen(self, what: object, now: float, events: list[ev.Event]) -> None:
         """Turn what was scheduled into events for the controller."""
         if type(what) is ev.Finished:
-            self.in_flight -= 1
-            if self.aborted and what.batch in self.aborted:
+            if what.batch in self.aborted:
                 self.aborted.discard(what.batch)
             else:
                 events.append(what)
         elif isinstance(what, _Loop):
-            self.in_flight -= 1
             if now < self.scenario.duration_s:
                 events.append(self._arrive(now, what.workflow, what))
         elif isinstance(what, ev.InstanceReady):
-            self.in_flight -= 1
             events.append(what)
         elif isinstance(what, _NodeEnds):
-            self.in_flight -= 1
             node = self.shared[what.node]
             if what.version == node.version:
                 for batch in node.due(now):
@@ -202,19 +227,20 @@ class _Simulation:
                     events.append(ev.Finished(batch, now - began, transfer_s, self.physics.outcomes(effect)))
                 self._predict(what.node)
         elif isinstance(what, _Begin):
-            self.in_flight -= 1
             if what.effect.batch in self.aborted:
                 self.aborted.discard(what.effect.batch)
             else:
                 self._begin(what.effect, now, what.transfer_s)
         elif isinstance(what, ev.Pressure):
+            self.background -= 1
             if what.node in self.shared:
                 self.shared[what.node].set_pressure(now, what.pressure)
                 self._predict(what.node)
             events.append(what)
         elif isinstance(what, ev.NodeJoined):
-            if what.node.name not in self.nodes:
-                self.in_flight -= 1
+            if what.node.name in self.nodes:
+                self.background -= 1
+            else:
                 self.nodes[what.node.name] = what.node
                 self.physics.join(what.node)
                 if self.physics.has_interference:
@@ -222,6 +248,7 @@ class _Simulation:
             events.append(what)
         else:
             assert isinstance(what, ev.NodeLost), what
+            self.background -= 1
             events.append(what)
 
     def _arrive(self, now: float, workflow: str, loop: "_Loop | None") -> ev.Arrived:
@@ -237,21 +264,23 @@ class _Simulation:
 
     # --- acting effects out ----------------------------------------------------------------------------------------
 
-    def _run_batch(self, effect: fx.RunBatch) -> None:
+    def _run_alone(self, effect: fx.RunBatch) -> None:
+        """Nothing disturbs a batch: its end is known when it starts."""
         physics = self.physics
-        transfer_s = physics.transfer_s(effect)
-        if self.shared:
-            at = effect.at + transfer_s
-            if at > self.controller.now:
-                self._push(at, _Begin(effect, transfer_s))
-            else:
-                self._begin(effect, at, transfer_s)
-            return
+        transfer_s = physics.transfer_s(effect) if effect.transfer_mb else 0.0
         work_s = physics.work_s(effect)
-        self.sequence += 1
-        self.in_flight += 1
+        self.sequence = sequence = self.sequence + 1
         finished = ev.Finished(effect.batch, work_s, transfer_s, physics.outcomes(effect))
-        heappush(self.heap, (effect.at + transfer_s + work_s, self.sequence, finished))
+        heappush(self.heap, (effect.at + transfer_s + work_s, sequence, finished))
+
+    def _run_shared(self, effect: fx.RunBatch) -> None:
+        """Others may slow a batch down: its node will tell when it ends."""
+        transfer_s = self.physics.transfer_s(effect)
+        at = effect.at + transfer_s
+        if at > self.controller.now:
+            self._push(at, _Begin(effect, transfer_s))
+        else:
+            self._begin(effect, at, transfer_s)
 
     def _begin(self, effect: fx.RunBatch, now: float, transfer_s: float) -> None:
         """On a node with interference: start to consume the work."""
@@ -300,10 +329,6 @@ class _Simulation:
 
     def _push(self, at: float, what: object) -> None:
         self.sequence += 1
-        if not isinstance(what, ev.NodeLost | ev.Pressure) and not (
-            isinstance(what, ev.NodeJoined) and what.node.name in self.nodes
-        ):
-            self.in_flight += 1
         heappush(self.heap, (at, self.sequence, what))
 
     def _schedule_faults(self) -> None:
@@ -313,6 +338,7 @@ class _Simulation:
                 self._push(fault.at_s + fault.back_s, ev.NodeJoined(self.nodes[fault.node]))
         for change in self.scenario.pressures:
             self._push(change.at_s, ev.Pressure(change.node, change.pressure))
+        self.background = len(self.heap)
 
     def _site(self, policy: Policy) -> Site:
         scenario = self.scenario
@@ -355,6 +381,17 @@ class _Loop:
         if self._spec.think == "constant":
             return self._spec.think_s
         return float(self._rng.exponential(self._spec.think_s))
+
+
+@contextmanager
+def _rare_collection() -> Iterator[None]:
+    """Let the garbage collector look less often: a run makes millions of values and no cycles."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def _resolve(policy: str | Policy | None, name: str, parameters: Mapping[str, object]) -> tuple[str, Policy]:

@@ -36,7 +36,7 @@ class Setting:
     `traces` keeps the files that were read, for the other points of a sweep.
     """
 
-    workflow_names: tuple[str, ...]
+    workflow_names: tuple[str, ...] | None  # None where they are not known
     workflows: Mapping[str, Workflow]
     functions: Mapping[str, Function]
     profiles: Mapping[str, Profile]
@@ -78,7 +78,11 @@ def _parse_entry(entry: Section, setting: Setting, rate_scale: float) -> OpenLoo
     if isinstance(arrivals, ClosedLoop | Listed):
         entry.fault("process", f"{process} has no rate, so rate_scale must be 1; got {rate_scale:g}.")
         return None
-    return arrivals.scaled(rate_scale)
+    try:
+        return arrivals.scaled(rate_scale)
+    except (ValueError, OverflowError) as error:
+        entry.fault(None, f"cannot be multiplied by a rate_scale of {rate_scale:g}: {error}")
+        return None
 
 
 def _simple(
@@ -108,7 +112,9 @@ def _build(
 
 def _poisson(entry: Section, workflow: str, setting: Setting) -> OpenLoop | ClosedLoop | None:
     rate_rps = _rate_rps(entry, workflow, setting, entry.one_of("rate_rps", "load"))
-    return None if rate_rps is None else entry.build(partial(Poisson, workflow), {"rate_rps": rate_rps})
+    return (
+        None if rate_rps is None else entry.build(partial(Poisson, workflow), {"rate_rps": rate_rps}, {"rate_rps": 1.0})
+    )
 
 
 def _deterministic(entry: Section, workflow: str, setting: Setting) -> OpenLoop | ClosedLoop | None:
@@ -150,7 +156,7 @@ def _listed(entry: Section, workflow: str, setting: Setting) -> OpenLoop | Close
         return None
     before = len(entry.faults)
     at = tuple(entry.all_of("at", _instant))
-    return entry.build(partial(Listed, workflow), {"at": at}) if len(entry.faults) == before else None
+    return entry.build(partial(Listed, workflow), {"at": at}, {"at": (0.0,)}) if len(entry.faults) == before else None
 
 
 def _minute_counts(entry: Section, workflow: str, setting: Setting) -> OpenLoop | ClosedLoop | None:

@@ -68,8 +68,7 @@ def _parse_cold_start(entry: Section, cluster: Cluster | None) -> dict[str, obje
     by_kind = entry.section("cold_start_s")
     seconds: dict[str, float] = {}
     for kind in by_kind.names():
-        if cluster is not None:
-            by_kind.accept(kind, kind, one_of_names(cluster.kinds, "node kind"), "")
+        by_kind.accept(kind, kind, one_of_names(cluster.kinds if cluster else None, "node kind"), "")
         value = by_kind.get(kind, number, 0.0)
         if value < 0:
             by_kind.fault(kind, f"must be finite and not negative; got {value}.")
@@ -117,14 +116,12 @@ def _parse_table(latency: Section, cluster: Cluster | None) -> Table | None:
     rows: list[Row] = []
     seen: set[tuple[str | None, Configuration]] = set()
     for part in latency.sections("table"):
+        before_row = len(latency.faults)
         part.require("seconds")
-        kind: str | None = None
-        if "kind" in part and cluster is not None:
-            kind = part.known_name("kind", cluster.kinds, "node kind")
-        part.raw("kind")
+        kind = part.get("kind", one_of_names(cluster.kinds if cluster else None, "node kind"), None)
         row = part.build(partial(Row, kind=kind), part.read(_ROW), {"seconds": 0.0})
         part.finish()
-        if row is None:
+        if row is None or len(latency.faults) > before_row:
             continue
         key = (kind, row.configuration())
         if key in seen:

@@ -92,9 +92,11 @@ class Section:
         return Section(self.get(key, mapping, {}), self.at(key), self.faults)
 
     def named_sections(self) -> Iterator[tuple[str, "Section"]]:
-        """Every entry of this mapping as a name and a mapping."""
+        """Every entry of this mapping that is itself a mapping, with its name."""
         for name in self.names():
-            yield name, self.section(name)
+            entry = self.part(name)
+            if entry is not None:
+                yield name, entry
 
     def names(self) -> Iterator[str]:
         """The keys of this mapping, each checked to be a name."""
@@ -120,7 +122,7 @@ class Section:
             except ValueError as error:
                 self.fault(f"{key}.{i}", str(error))
 
-    def known_name(self, key: str, available: Iterable[str], what: str) -> str | None:
+    def known_name(self, key: str, available: Iterable[str] | None, what: str) -> str | None:
         """A name that must be one of these; None where it is missing or wrong."""
         if not self.require(key):
             return None
@@ -129,21 +131,22 @@ class Section:
     def build(self, make: Callable[..., T], values: Mapping[str, object], base: Mapping[str, object] = {}) -> T | None:
         """`make(**base, **values)`, or None with a fault for each value that it refuses.
 
+        An error that begins with the name of a value is that value's; it is set aside to find the next one.
         `base` holds stand-ins for what `make` requires; a value of the same name takes their place.
         """
-        try:
-            return make(**{**base, **values})
-        except ValueError as error:
-            whole = str(error)
-        before = len(self.faults)
-        for key, value in values.items():
+        left = dict(values)
+        built: T | None = None
+        while built is None:
             try:
-                make(**{**base, key: value})
+                built = make(**{**base, **left})
             except ValueError as error:
-                self.fault(key, str(error).removeprefix(f"{key} "))
-        if len(self.faults) == before:  # only together are they wrong
-            self.fault(None, whole)
-        return None
+                key, _, message = str(error).partition(" ")
+                if key not in left:
+                    self.fault(None, str(error))
+                    return None
+                self.fault(key, message if message.startswith("must ") else str(error))
+                del left[key]
+        return built if len(left) == len(values) else None
 
     def rest(self, *known: str) -> dict[object, object]:
         """All settings but these; who takes them checks them."""
@@ -223,8 +226,10 @@ def choice(*options: str) -> Callable[[object], str]:
     return check
 
 
-def one_of_names(available: Iterable[str], what: str) -> Callable[[object], str]:
-    """The name of something that was declared elsewhere."""
+def one_of_names(available: Iterable[str] | None, what: str) -> Callable[[object], str]:
+    """The name of something that was declared elsewhere; None leaves unknown what was, so that any name will do."""
+    if available is None:
+        return text
     names = list(available)
 
     def check(value: object) -> str:

@@ -141,7 +141,7 @@ class _File:
             del data["sweep"]
             found = apply_override(data, sweep.key, plain_copy(value, self._source))
             scenario = None if found else self._parse_data(data, found)
-            faults += [Fault(f"sweep.values.{i}", f"{sweep.key} = {value}: {fault}") for fault in found]
+            faults += [Fault(f"sweep.values.{i}", f"with {value}, {fault}") for fault in found]
             if scenario is not None:
                 points.append(({sweep.key: value}, scenario))
         return points
@@ -162,7 +162,7 @@ class _File:
         is_complete = len(faults) == before
         settings = top.read(_RUN)
         setting = Setting(
-            workflow_names=tuple(_names(data, "workflows")),
+            workflow_names=_names(data, "workflows"),
             workflows=workflows,
             functions=functions,
             profiles=profiles,
@@ -214,10 +214,10 @@ class _File:
         return choice
 
 
-def _names(data: _Data, key: str) -> list[str]:
+def _names(data: _Data, key: str) -> tuple[str, ...] | None:
     """Everything declared under a key, its faults left aside, so that one fault does not cause others."""
     found = data.get(key)
-    return [str(name) for name in found] if isinstance(found, dict) else []
+    return tuple(str(name) for name in found) if isinstance(found, dict) else None
 
 
 def _rate_scale(value: object) -> float:

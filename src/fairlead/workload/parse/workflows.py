@@ -1,6 +1,6 @@
 """The `workflows` part of a scenario file: stages, their order, and the objective."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from fairlead.errors import Fault
 from fairlead.model import SLO, Stage, Workflow, workflow_faults
@@ -10,14 +10,13 @@ from fairlead.workload.parse.reader import Check, Section, integer, number, numb
 _SLO: dict[str, Check] = {"latency_s": number_or_inf, "cost_usd": number_or_inf}
 
 
-def parse_workflows(section: Section, functions: Iterable[str]) -> dict[str, Workflow]:
-    """Workflows by name; `functions` are the names that their stages may use."""
-    names = list(functions)
-    found = {name: _parse_workflow(name, entry, names) for name, entry in section.named_sections()}
+def parse_workflows(section: Section, functions: Collection[str] | None) -> dict[str, Workflow]:
+    """Workflows by name; `functions` are the names that their stages may use, None where that is not known."""
+    found = {name: _parse_workflow(name, entry, functions) for name, entry in section.named_sections()}
     return {name: workflow for name, workflow in found.items() if workflow is not None}
 
 
-def _parse_workflow(name: str, entry: Section, functions: list[str]) -> Workflow | None:
+def _parse_workflow(name: str, entry: Section, functions: Collection[str] | None) -> Workflow | None:
     before = len(entry.faults)
     slo_section = entry.section("slo")
     slo = slo_section.build(SLO, slo_section.read(_SLO))
@@ -34,7 +33,7 @@ def _parse_workflow(name: str, entry: Section, functions: list[str]) -> Workflow
     return Workflow(name=name, stages=tuple(stages), slo=slo)
 
 
-def _parse_stage(name: str, part: Section, functions: list[str]) -> Stage:
+def _parse_stage(name: str, part: Section, functions: Collection[str] | None) -> Stage:
     is_function = one_of_names(functions, "function")
     match part.raw(name):
         case list():

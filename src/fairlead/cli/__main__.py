@@ -1,0 +1,6 @@
+"""Makes `python -m fairlead.cli` the same as `fairlead`."""
+
+from fairlead.cli import main
+
+if __name__ == "__main__":  # worker processes import this module too
+    main()

@@ -1,0 +1,112 @@
+"""From what was typed to scenarios: which file, who decides, and what is set otherwise."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+
+from fairlead.cli.errors import UsageError
+from fairlead.errors import ConfigError, Fault, UnknownPolicyError
+from fairlead.policy import policy_class, policy_faults, role
+from fairlead.workload import PolicyChoice, Scenario, load_scenario, scenario_points, shipped_scenarios
+
+NO_SCALER = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One of the two who decide: the key of its mapping in a file, that of its name, and the option that chooses it."""
+
+    key: str
+    name_key: str
+    option: str
+
+
+DISPATCHER = Part(key="policy", name_key="dispatch", option="--policy")
+SCALER = Part(key="scaler", name_key="scale", option="--scaler")
+
+
+def choose_scenarios(
+    source: str | None, policies: Sequence[str], scaler: str | None, settings: Sequence[str]
+) -> list[tuple[dict[str, object], Scenario]]:
+    """Every sweep point under every policy, points first: the point, and a scenario whose own policy is that one.
+
+    A policy keeps the parameters of the file only if it is the file's own. Raises `ConfigError` with every fault.
+    """
+    if source is None:
+        raise UsageError(f"Name a scenario: a YAML file, or one of these.\n{_shipped_listing()}")
+    overrides = parse_settings(settings)
+    own = None
+    if policies or scaler is not None:
+        chosen = [part for part, is_given in ((DISPATCHER, policies), (SCALER, scaler)) if is_given]
+        _check_not_chosen_twice(overrides, chosen)
+        own = load_scenario(source, overrides=_without(overrides, chosen))
+    by_policy: list[list[tuple[dict[str, object], Scenario]]] = []
+    faults: dict[Fault, None] = {}
+    for policy in dict.fromkeys(policies) or (None,):
+        chosen_here = _choice(DISPATCHER, policy, own.policy if own else None)
+        chosen_here |= _choice(SCALER, scaler, own.scaler if own else None)
+        try:
+            by_policy.append(scenario_points(source, {**chosen_here, **overrides}, check_policy=_check_policy))
+        except ConfigError as error:
+            faults.update(dict.fromkeys(error.faults))
+    if faults:
+        raise ConfigError(source, list(faults))
+    return [pair for same_point in zip(*by_policy, strict=True) for pair in same_point]
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, object]:
+    """`key=value` texts as overrides; values are read as in a file. A key given twice has its last value."""
+    overrides: dict[str, object] = {}
+    for setting in settings:
+        key, sign, value = setting.partition("=")
+        if not sign or not key.strip():
+            raise UsageError(f"--set {setting!r} must be key=value, such as arrivals.0.rate_rps=20.")
+        overrides[key.strip()] = value
+    return overrides
+
+
+def _choice(part: Part, name: str | None, own: PolicyChoice | None) -> dict[str, object]:
+    """The override that puts this name in a scenario; empty where it decides there already, or none was given."""
+    if name is None or (own is not None and own.name == name):
+        return {}
+    if part is SCALER and name == NO_SCALER:
+        return {part.key: None}
+    return {part.key: {part.name_key: name}}
+
+
+def _check_not_chosen_twice(overrides: Mapping[str, object], chosen: Sequence[Part]) -> None:
+    for part in chosen:
+        for key in (part.key, f"{part.key}.{part.name_key}"):
+            if key in overrides:
+                raise UsageError(f"--set {key}={overrides[key]} and {part.option} both choose; leave one out.")
+
+
+def _without(overrides: Mapping[str, object], chosen: Sequence[Part]) -> dict[str, object]:
+    """The overrides less the parameters of those who are chosen on the command line."""
+    prefixes = tuple(f"{part.key}." for part in chosen)
+    return {key: value for key, value in overrides.items() if not key.startswith(prefixes)}
+
+
+def _check_policy(choice: PolicyChoice, path: str) -> list[Fault]:
+    part = SCALER if path == SCALER.key else DISPATCHER
+    try:
+        found = role(policy_class(choice.name))
+    except UnknownPolicyError:
+        return policy_faults(choice.name, choice.parameters, path)
+    if found != part.name_key:
+        other = DISPATCHER if part is SCALER else SCALER
+        does, needed = ("scales", "dispatches") if found == SCALER.name_key else ("dispatches", "scales")
+        message = f"{choice.name} {does}, and one that {needed} is needed here; it goes with {other.option}."
+        return [Fault(f"{path}.{part.name_key}", message)]
+    return policy_faults(choice.name, choice.parameters, path)
+
+
+def _shipped_listing(width: int = 80) -> str:
+    shipped = shipped_scenarios()
+    indent = max((len(name) for name in shipped), default=0) + 4
+    lines = []
+    for name, description in shipped.items():
+        lines += wrap(
+            description or "-", width, initial_indent=f"  {name.ljust(indent - 2)}", subsequent_indent=" " * indent
+        )
+    return "\n".join(lines)

@@ -1,0 +1,87 @@
+"""`fairlead report`: tables, pages and traces from runs that were stored."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.errors import UsageError
+from fairlead.cli.outputs import STDOUT, check_files, write_json, write_page, write_traces
+from fairlead.cli.simulate import show_summaries
+from fairlead.model import Recording
+from fairlead.report import read_run, results_json, summarise
+
+RUN_FILE = "run.json"
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            show_default=False,
+            help="Folders of runs, as simulate --out leaves them; a folder that holds such folders stands for them.",
+        ),
+    ],
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with charts, for the browser (HTML).")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a timeline for Perfetto (JSON); one per policy, of the first seed."),
+    ] = None,
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - for standard output.")
+    ] = None,
+) -> None:
+    """Compare runs that were stored with `simulate --out`."""
+    check_files({"--html": html, "--trace": trace, "--json": json_to})
+    recordings = read_runs(runs)
+    scenarios = dict.fromkeys(recording.scenario for recording in recordings)
+    if len(scenarios) > 1:
+        raise UsageError(f"These runs are of different scenarios: {', '.join(scenarios)}. Report each apart.")
+    summaries = [summarise(recording) for recording in recordings]
+    name = recordings[0].scenario
+    wrote: list[Path] = []
+    if html is not None:
+        wrote.append(write_page(recordings, html))
+    if trace is not None:
+        wrote += write_traces(recordings, trace)
+    if json_to is not None:
+        write_json(results_json(name, summaries), json_to)
+        wrote += [] if json_to == STDOUT else [Path(json_to)]
+    if json_to != STDOUT:
+        seeds = {recording.seed for recording in recordings}
+        show_summaries(summaries, f"{name}, seed {seeds.pop()}" if len(seeds) == 1 else name)
+        for path in wrote:
+            typer.echo(f"Wrote {path}")
+
+
+def read_runs(folders: list[Path]) -> list[Recording]:
+    """The runs in these folders, each once.
+
+    Runs that differ in nothing but their folder (the settings, say) get the folder that was named as a point of their
+    own; otherwise they would count as seeds of one run.
+    """
+    found: dict[Path, tuple[str, Recording]] = {}
+    for folder in folders:
+        for run in _run_folders(folder):
+            if run.resolve() not in found:
+                found[run.resolve()] = (str(folder), read_run(run))
+    recordings = [recording for _, recording in found.values()]
+    if len({_identity(recording) for recording in recordings}) == len(recordings):
+        return recordings
+    return [replace(recording, point={"run": named, **recording.point}) for named, recording in found.values()]
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    if (folder / RUN_FILE).exists() or not folder.is_dir():
+        return [folder]
+    inside = sorted(file.parent for file in folder.glob(f"*/{RUN_FILE}"))
+    complete = [run for run in inside if not run.name.startswith("failed-")]
+    return complete or [folder]
+
+
+def _identity(recording: Recording) -> tuple[object, ...]:
+    return (recording.policy, recording.scaler, recording.seed, str(dict(recording.point)))

@@ -1,0 +1,201 @@
+"""Runs to do and runs done: one after the other, or in worker processes, with the same results."""
+
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from ctypes import Array, c_double
+from dataclasses import dataclass, replace
+from multiprocessing import active_children, get_context
+from pathlib import Path
+
+from fairlead.cli.errors import FAILED, Failure, warn
+from fairlead.cli.outputs import file_name
+from fairlead.cli.progress import RunProgress
+from fairlead.engine import simulate
+from fairlead.errors import ConfigError, PolicyError
+from fairlead.model import Recording, Refusal
+from fairlead.report import Summary, summarise, write_run
+from fairlead.report.metrics import point_label, policy_label
+from fairlead.workload import Scenario
+
+FAILED_RUNS = Path("runs")
+"""Where the records of a run that failed go when no folder was named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One run to do: a scenario whose own policy decides, and a seed.
+
+    `out` is the folder that gets the folder of the run; `keeps_recording` is whether its records are needed afterwards.
+    """
+
+    scenario: Scenario
+    seed: int
+    point: Mapping[str, object]
+    out: Path | None = None
+    keeps_recording: bool = False
+
+    @property
+    def label(self) -> str:
+        """Who decides, where in the sweep, and the seed."""
+        scaler = self.scenario.scaler
+        who = policy_label(self.scenario.policy.name, scaler.name if scaler else None)
+        return ", ".join(part for part in (who, point_label(self.point), f"seed {self.seed}") if part)
+
+    @property
+    def duration_s(self) -> float:
+        """Until arrivals stop."""
+        return self.scenario.duration_s
+
+    @property
+    def folder_name(self) -> str:
+        """The name of the run's own folder."""
+        scaler = self.scenario.scaler
+        return file_name(self.scenario.policy.name, scaler.name if scaler else None, self.point, self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What came of one task: a summary, or a failure."""
+
+    label: str
+    summary: Summary | None = None
+    recording: Recording | None = None
+    refusals: tuple[Refusal, ...] = ()
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """All that was finished, in the order of the tasks, and what stopped the rest, if anything."""
+
+    outcomes: tuple[Outcome, ...]
+    failure: Failure | None = None
+    is_interrupted: bool = False
+
+    @property
+    def summaries(self) -> tuple[Summary, ...]:
+        """The summaries, in order."""
+        return tuple(outcome.summary for outcome in self.outcomes if outcome.summary is not None)
+
+    @property
+    def recordings(self) -> tuple[Recording, ...]:
+        """The recordings that were kept, in order."""
+        return tuple(outcome.recording for outcome in self.outcomes if outcome.recording is not None)
+
+
+def run_all(tasks: Sequence[Task], progress: RunProgress, jobs: int = 1) -> Finished:
+    """Do every task. The first failure, or an interrupt, ends it; what was finished by then is kept."""
+    done: dict[int, Outcome] = {}
+    failure: Failure | None = None
+    is_interrupted = False
+    run = _run_here if jobs == 1 or len(tasks) == 1 else _run_in_processes
+    try:
+        with progress:
+            for index, outcome in run(tasks, progress, jobs):
+                progress.finish(index)
+                if outcome.failure is not None:
+                    failure = outcome.failure
+                    break
+                done[index] = outcome
+    except KeyboardInterrupt:
+        is_interrupted = True
+    except BrokenProcessPool:
+        message = "A worker process was ended from outside, perhaps for want of memory. Try --jobs 1."
+        failure = Failure(message=message, code=FAILED, traceback="")
+    return Finished(outcomes=tuple(done[i] for i in sorted(done)), failure=failure, is_interrupted=is_interrupted)
+
+
+def warn_of_refusals(outcomes: Sequence[Outcome]) -> None:
+    """One warning per policy whose actions were refused, with the first reason."""
+    by_policy: dict[str, list[tuple[str, Refusal]]] = {}
+    for outcome in outcomes:
+        if outcome.summary is not None:
+            who = policy_label(outcome.summary.policy, outcome.summary.scaler)
+            by_policy.setdefault(who, []).extend((outcome.label, refusal) for refusal in outcome.refusals)
+    for who, refused in by_policy.items():
+        if refused:
+            label, first = refused[0]
+            count = f"{len(refused):,} actions were" if len(refused) > 1 else "1 action was"
+            warn(f"{who}: {count} refused; the first at {first.now:g} s ({label}): {first.action}: {first.reason}")
+
+
+def run_task(task: Task, progress: Callable[[float], None]) -> Outcome:
+    """Do one task. Whatever is raised becomes the outcome's failure, which any process can pass on."""
+    try:
+        recording = simulate(task.scenario, seed=task.seed, point=task.point, progress=progress)
+        if task.out is not None:
+            write_run(recording, task.out / task.folder_name)
+        return Outcome(
+            label=task.label,
+            summary=summarise(recording),
+            recording=recording if task.keeps_recording else None,
+            refusals=recording.refusals,
+        )
+    except PolicyError as error:
+        failure = Failure.of(error)
+        message = f"{failure.message} ({task.label})\n{_keep_records(task, error.recording)}"
+        return Outcome(label=task.label, failure=replace(failure, message=message))
+    except Exception as error:
+        failure = Failure.of(error)
+        return Outcome(label=task.label, failure=replace(failure, message=f"{failure.message} ({task.label})"))
+
+
+def _keep_records(task: Task, recording: Recording | None) -> str:
+    if recording is None:
+        return "Nothing was recorded until then."
+    name = task.folder_name if task.out is not None else f"{task.scenario.name}-{task.folder_name}"
+    try:
+        folder = write_run(recording, (task.out or FAILED_RUNS) / f"failed-{name}")
+    except ConfigError as error:  # the policy's own error matters more
+        return f"The records until then could not be kept: {error}"
+    return f"The records until then are in {folder}."
+
+
+def _run_here(tasks: Sequence[Task], progress: RunProgress, jobs: int) -> Iterator[tuple[int, Outcome]]:
+    for index, task in enumerate(tasks):
+        progress.reach_time(index, 0.0)
+        yield index, run_task(task, lambda now, index=index: progress.reach_time(index, now))  # type: ignore[misc]
+
+
+def _run_in_processes(tasks: Sequence[Task], progress: RunProgress, jobs: int) -> Iterator[tuple[int, Outcome]]:
+    context = get_context("spawn")  # a fork would copy the locks of the table library's threads
+    clocks = context.RawArray("d", len(tasks))
+    others = set(active_children())
+    executor = ProcessPoolExecutor(
+        min(jobs, len(tasks)), mp_context=context, initializer=_begin_worker, initargs=(clocks,)
+    )
+    try:
+        futures: dict[Future[Outcome], int] = {executor.submit(_work, i, task): i for i, task in enumerate(tasks)}
+        pending = set(futures)
+        while pending:
+            done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+            for index, now in enumerate(clocks):
+                if now > 0:
+                    progress.reach_time(index, now)
+            for future in sorted(done, key=futures.__getitem__):
+                yield futures[future], future.result()
+        executor.shutdown()
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for child in set(active_children()) - others:  # after a failure or an interrupt: they are busy for nothing
+            child.terminate()
+
+
+class _Worker:
+    """What a worker process is given at its start."""
+
+    clocks: "Array[c_double]"
+
+
+def _begin_worker(clocks: "Array[c_double]") -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears of it too, and ends its workers
+    _Worker.clocks = clocks
+
+
+def _work(index: int, task: Task) -> Outcome:
+    def reach(now: float) -> None:
+        _Worker.clocks[index] = now
+
+    return run_task(task, reach)

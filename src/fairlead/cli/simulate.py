@@ -1,0 +1,157 @@
+"""`fairlead simulate`: a scenario under one or several policies, and what came of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import join
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fairlead.cli.choices import NO_SCALER, choose_scenarios
+from fairlead.cli.errors import INTERRUPTED, show_failure
+from fairlead.cli.outputs import STDOUT, check_files, check_folder, write_json, write_page, write_traces
+from fairlead.cli.progress import RunProgress
+from fairlead.cli.runs import Finished, Task, run_all, warn_of_refusals
+from fairlead.report import Summary, comparison_table, results_json, sweep_table
+
+
+def simulate(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SCENARIO",
+            show_default=False,
+            help="A YAML file, or the name of a shipped scenario. Without one, the shipped ones are listed.",
+        ),
+    ] = None,
+    policies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            "-p",
+            metavar="NAME",
+            help="Who dispatches; repeat it to compare. Default: the scenario's own.",
+        ),
+    ] = None,
+    scaler: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"Who scales, or '{NO_SCALER}'. Default: the scenario's own, if any."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            "-s",
+            metavar="KEY=VALUE",
+            help="Change a setting, such as arrivals.0.rate_rps=20 or policy.headroom=0.2; repeatable.",
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds to run each policy with.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, metavar="K", help="The first seed.")] = 0,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=1, metavar="N", help="Worker processes. Results do not depend on it.")
+    ] = 1,
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - for standard output.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with charts, for the browser (HTML).")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a timeline for Perfetto (JSON); one per policy, of the first seed."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write every run's records; fairlead report reads them.")
+    ] = None,
+    is_quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")] = False,
+) -> None:
+    """Simulate a scenario under one or several policies and compare them."""
+    check_files({"--json": json_to, "--report": report, "--trace": trace})
+    if out is not None:
+        check_folder("--out", out)
+    chosen = choose_scenarios(scenario, policies or [], scaler, settings or [])
+    tasks = [
+        Task(
+            scenario=one,
+            seed=number,
+            point=point,
+            out=out,
+            keeps_recording=report is not None or trace is not None,
+        )
+        for point, one in chosen
+        for number in range(seed, seed + seeds)
+    ]
+    name = tasks[0].scenario.name
+    finished = run_all(tasks, RunProgress(f"Simulating {name}", tasks, is_quiet=is_quiet), jobs)
+    command = _command(scenario or name, policies or [], scaler, settings or [], seeds, seed)
+    wrote = _write(name, finished, command, json_to, report, trace)
+    if out is not None and finished.outcomes:
+        wrote.append(out)
+    warn_of_refusals(finished.outcomes)
+    if finished.summaries and not is_quiet and json_to != STDOUT:
+        show_summaries(finished.summaries, f"{name}, seed {seed}" if seeds == 1 else name)
+        for path in wrote:
+            typer.echo(f"Wrote {path}")
+    end(finished, len(tasks))
+
+
+def show_summaries(summaries: Sequence[Summary], title: str) -> None:
+    """Print the comparison: one table, or one per number where a sweep meets several policies."""
+    console = Console(highlight=False)
+    policies = {(summary.policy, summary.scaler) for summary in summaries}
+    points = {str(summary.point) for summary in summaries}
+    if len(policies) == 1 or len(points) == 1:
+        console.print(comparison_table(summaries, title=title, width=console.width))
+        return
+    metrics = {"slo_attainment": "answered in time", "latency_s.mean": "mean latency", "cost_usd": "cost"}
+    if all(summary.slo_attainment == 1 for summary in summaries):  # most often, there is no objective
+        del metrics["slo_attainment"]
+    for metric, heading in metrics.items():
+        console.print(sweep_table(summaries, metric, title=f"{title}: {heading}"))
+
+
+def end(finished: Finished, count: int) -> None:
+    """Say what stopped the runs, if anything did, and leave with its exit code."""
+    kept = f"{len(finished.outcomes)} of {count} runs were finished and are kept."
+    if finished.is_interrupted:
+        typer.echo(f"Interrupted: {kept}", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if finished.failure is not None:
+        show_failure(finished.failure)
+        if count > 1:
+            typer.echo(kept, err=True)
+        raise typer.Exit(finished.failure.code)
+
+
+def _write(
+    name: str, finished: Finished, command: str, json_to: str | None, report: Path | None, trace: Path | None
+) -> list[Path]:
+    """Write what was asked for, and return where."""
+    wrote: list[Path] = []
+    if not finished.summaries:
+        return wrote
+    if report is not None:
+        wrote.append(write_page(finished.recordings, report, command))
+    if trace is not None:
+        wrote += write_traces(finished.recordings, trace)
+    if json_to is not None:
+        write_json(results_json(name, finished.summaries), json_to)
+        wrote += [] if json_to == STDOUT else [Path(json_to)]
+    return wrote
+
+
+def _command(
+    scenario: str, policies: Sequence[str], scaler: str | None, settings: Sequence[str], seeds: int, seed: int
+) -> str:
+    """What to type to get the same results."""
+    words = ["fairlead", "simulate", scenario]
+    for policy in policies:
+        words += ["--policy", policy]
+    words += ["--scaler", scaler] if scaler is not None else []
+    for setting in settings:
+        words += ["--set", setting]
+    words += ["--seeds", str(seeds)] if seeds != 1 else []
+    words += ["--seed", str(seed)] if seed != 0 else []
+    return join(words)

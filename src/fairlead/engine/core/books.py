@@ -1,0 +1,148 @@
+"""The books: one row per request, invocation attempt and instance, and what each cost."""
+
+from collections.abc import Sequence
+
+from fairlead.engine.core.capacity import InstanceState
+from fairlead.engine.core.progress import RequestState
+from fairlead.engine.core.queues import Task
+from fairlead.engine.core.recorder import Recorder
+from fairlead.errors import PolicyError
+from fairlead.model import Price, Record
+from fairlead.policy.base import Policy
+
+
+class Books:
+    """Writes the rows, and shows finished invocations to the policies that want to see them."""
+
+    __slots__ = ("_bills_cold_start", "_invocations", "_observers", "recorder")
+
+    def __init__(self, price: Price, policies: Sequence[Policy]) -> None:
+        self.recorder = Recorder()
+        self._invocations = self.recorder.invocations.rows
+        self._bills_cold_start = price.bill_cold_start
+        self._observers = [policy for policy in policies if type(policy).observe is not Policy.observe]
+
+    def cost_usd(self, instance: InstanceState, now: float) -> float:
+        """What the batch on an instance costs up to now, per invocation: its allocation x price, with or without its cold start."""
+        seconds = now - instance.start
+        if not self._bills_cold_start:
+            seconds -= instance.cold_s
+        return seconds * instance.shape.usd_per_s / len(instance.tasks) if seconds > 0 else 0.0
+
+    def invocation(
+        self,
+        instance: InstanceState,
+        batch: int,
+        task: Task,
+        cost_usd: float,
+        transfer_s: float,
+        now: float,
+        outcome: str,
+    ) -> None:
+        """One attempt ended, well or not."""
+        invocation = task[0]
+        configuration = instance.shape.configuration
+        self._invocations.append(
+            (
+                invocation.request,
+                invocation.workflow,
+                invocation.stage,
+                invocation.function,
+                invocation.item,
+                invocation.attempt,
+                batch,
+                len(instance.tasks),
+                instance.id,
+                instance.node.name,
+                -1 if instance.device is None else instance.device.index,
+                configuration.vcpus,
+                configuration.vgpus,
+                invocation.ready,
+                instance.start,
+                instance.cold_s,
+                transfer_s,
+                now,
+                instance.is_cold,
+                cost_usd,
+                outcome,
+            )
+        )
+        if self._observers:
+            self._show(instance, task, cost_usd, transfer_s, now, outcome)
+
+    def _show(
+        self, instance: InstanceState, task: Task, cost_usd: float, transfer_s: float, now: float, outcome: str
+    ) -> None:
+        invocation, configuration = task[0], instance.shape.configuration
+        record = Record(
+            request=invocation.request,
+            workflow=invocation.workflow,
+            stage=invocation.stage,
+            function=invocation.function,
+            node=instance.node.name,
+            device=-1 if instance.device is None else instance.device.index,
+            ready=invocation.ready,
+            start=instance.start,
+            cold_s=instance.cold_s,
+            transfer_s=transfer_s,
+            end=now,
+            batch_size=len(instance.tasks),
+            vcpus=configuration.vcpus,
+            vgpus=configuration.vgpus,
+            cost_usd=cost_usd,
+            deadline=invocation.deadline,
+            outcome=outcome,
+        )
+        for policy in self._observers:
+            try:
+                policy.observe(record)
+            except Exception as error:
+                raise PolicyError(type(policy).__name__, now, error) from error
+
+    def request(
+        self,
+        state: RequestState,
+        end: float | None,
+        outcome: str,
+        reason: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """One request ended, or was open when the run did."""
+        request = state.request
+        self.recorder.requests.rows.append(
+            (
+                request.id,
+                request.workflow,
+                request.arrival,
+                request.deadline,
+                request.budget_usd,
+                end,
+                outcome,
+                reason,
+                retry_after_s,
+                state.promised,
+                state.cost_usd,
+            )
+        )
+        self.recorder.trim()
+
+    def instance(self, instance: InstanceState, stopped: float | None, cause: str | None) -> None:
+        """One instance ended, or lived to the end of the run."""
+        configuration, function = instance.configuration, instance.flavour.function
+        self.recorder.instances.rows.append(
+            (
+                instance.id,
+                function.name,
+                instance.node.name,
+                -1 if instance.device is None else instance.device.index,
+                configuration.vcpus,
+                configuration.vgpus,
+                configuration.memory_gb or function.memory_gb,
+                instance.started,
+                instance.ready,
+                stopped,
+                instance.busy_s,
+                cause,
+                instance.on_demand,
+            )
+        )

@@ -1,0 +1,64 @@
+"""The controller's own timers: keep-alive of idle instances, limits, retries, control periods, policies' wishes.
+
+Keep-alive is by far the most frequent and almost never fires: the instance is used again first. Since each function's
+is constant, expiries queue up in time order, without a heap, and outdated ones are dropped in passing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fairlead.engine.core.capacity import InstanceState
+
+Expiries = deque[tuple[float, "InstanceState", int]]  # when, who, and its stamp at the time
+
+
+class Timers:
+    """What will happen by itself, and when. `soonest` is a bound that is quick to read: nothing is due before."""
+
+    __slots__ = ("_calls", "_expiries", "_sequence", "soonest")
+
+    def __init__(self) -> None:
+        self.soonest = inf
+        self._sequence = 0
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._expiries: dict[float, Expiries] = {}
+
+    def expiries(self, keep_alive_s: float) -> Expiries:
+        """Where instances with this keep-alive queue up to expire; whoever appends must also lower `soonest`."""
+        return self._expiries.setdefault(keep_alive_s, deque())
+
+    def at(self, instant: float, call: Callable[[], None]) -> None:
+        """Have something called at an instant."""
+        self._sequence += 1
+        heappush(self._calls, (instant, self._sequence, call))
+        if instant < self.soonest:
+            self.soonest = instant
+
+    def fire(self, now: float, expire: Callable[[InstanceState], None]) -> None:
+        """Do all that is due."""
+        for expiries in self._expiries.values():
+            while expiries and expiries[0][0] <= now:
+                _, instance, stamp = expiries.popleft()
+                if instance.stamp == stamp:
+                    expire(instance)
+        calls = self._calls
+        while calls and calls[0][0] <= now:
+            heappop(calls)[2]()
+        self.next()
+
+    def next(self) -> float:
+        """When the next timer is due, exactly; infinity if none is set."""
+        soonest = self._calls[0][0] if self._calls else inf
+        for expiries in self._expiries.values():
+            while expiries and expiries[0][1].stamp != expiries[0][2]:  # it was used again, or stopped
+                expiries.popleft()
+            if expiries and expiries[0][0] < soonest:
+                soonest = expiries[0][0]
+        self.soonest = soonest
+        return soonest

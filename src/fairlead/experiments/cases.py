@@ -1,0 +1,107 @@
+"""Many runs at once: cases, each with several seeds, on two processes where that pays.
+
+Every run is a pure function of its case and seed, so results do not depend on how the work is spread.
+"""
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from fairlead.engine import simulate
+from fairlead.report import Aggregate, Estimate, Summary, aggregate, summarise
+from fairlead.workload import load_scenario
+
+Progress = Callable[[float, str], None]
+Settings = Mapping[str, Any]
+
+_WORKERS = 2
+_WORTH_IT = 60  # runs; below, starting a second process takes longer than it saves
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scenario with overrides, the policy among them, and a name that is used in progress and results."""
+
+    name: str
+    scenario: str
+    overrides: Mapping[str, object]
+
+
+def read_settings(package: str) -> Settings:
+    """The experiment.yaml of an experiment's package."""
+    settings = yaml.safe_load((files(package) / "experiment.yaml").read_text(encoding="utf-8"))
+    assert isinstance(settings, dict)
+    return settings
+
+
+def measure(cases: Sequence[Case], seeds: Sequence[int], progress: Progress) -> dict[str, Aggregate]:
+    """The means of every case over the seeds, with 95 % intervals, by its name."""
+    found: dict[str, list[Summary]] = {}
+    for case, summaries in _all(cases, tuple(seeds)):
+        found[case.name] = summaries
+        progress(len(found) / len(cases), case.name)
+    return {case.name: aggregate(found[case.name])[0] for case in cases}
+
+
+def run_case(case: Case, seeds: Sequence[int]) -> list[Summary]:
+    """One summary per seed. A refused action or an unfinished request would make the figures worthless."""
+    scenario = load_scenario(case.scenario, overrides=case.overrides)
+    summaries = []
+    for seed in seeds:
+        recording = simulate(scenario, seed=seed)
+        summary = summarise(recording)
+        assert not recording.refusals, (case, seed, recording.refusals[0])
+        assert summary.completed == summary.requests, (case, seed)
+        summaries.append(summary)
+    return summaries
+
+
+def interval(estimate: Estimate, digits: int = 2) -> str:
+    """A mean with its 95 % interval, such as `6.84 ± 1.42`."""
+    if estimate.half_width is None:
+        return f"{estimate.mean:.{digits}f}"
+    return f"{estimate.mean:.{digits}f} ± {estimate.half_width:.{digits}f}"
+
+
+def origin(seeds: Sequence[int]) -> str:
+    """Which version and seeds a result comes from."""
+    try:
+        release = version("fairlead")
+    except PackageNotFoundError:  # run from a checkout
+        release = "of this checkout"
+    few = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}, means with 95 % intervals"
+    return f"Fairlead {release}, {few}."
+
+
+def _all(cases: Sequence[Case], seeds: tuple[int, ...]) -> Iterator[tuple[Case, list[Summary]]]:
+    """Every case as it is done, in any order."""
+    done: set[str] = set()
+    if len(cases) * len(seeds) >= _WORTH_IT and multiprocessing.cpu_count() > 1:
+        try:
+            for case, summaries in _in_parallel(cases, seeds):
+                done.add(case.name)
+                yield case, summaries
+        except BrokenProcessPool:
+            pass  # a script whose main module cannot be imported again: go on alone
+    for case in cases:
+        if case.name not in done:
+            yield case, run_case(case, seeds)
+
+
+def _in_parallel(cases: Sequence[Case], seeds: tuple[int, ...]) -> Iterator[tuple[Case, list[Summary]]]:
+    # Spawned, not forked: Polars keeps threads, whose locks a forked process would inherit.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(_WORKERS, multiprocessing.cpu_count()), mp_context=context) as pool:
+        futures: dict[Future[list[Summary]], Case] = {pool.submit(run_case, case, seeds): case for case in cases}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)

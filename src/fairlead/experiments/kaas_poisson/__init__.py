@@ -1,0 +1,1 @@
+"""Cold starts and waits of the KaaS policies under Poisson arrivals."""

@@ -1,0 +1,1 @@
+"""The five printed traces of the KaaS worked example."""

@@ -1,0 +1,130 @@
+"""What is said and kept when a run does not end well."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import failing_policies
+import pytest
+from run_cli import SOURCE
+from typer.testing import CliRunner
+
+from fairlead.cli import app, runs
+from fairlead.report import read_run
+
+SHORT = ("--set", "duration_s=4", "--set", "warmup_s=1")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FAIRLEAD_TRACEBACK", raising=False)
+    failing_policies.register(monkeypatch)
+    return tmp_path
+
+
+def invoke(*args: str):
+    return CliRunner().invoke(app, args)
+
+
+def test_raising_policy_keeps_its_records_and_says_where():
+    done = invoke("simulate", "quickstart", *SHORT, "-p", "raising", "--out", "records")
+    assert done.exit_code == 1
+    assert "Policy 'raising' failed at 1." in done.stderr
+    assert "ZeroDivisionError: no more capacity" in done.stderr
+    assert "Traceback" not in done.stderr
+    kept = read_run("records/failed-raising-seed-0")
+    assert kept.requests.height > 10
+    assert "records/failed-raising-seed-0" in done.stderr
+
+
+def test_raising_policy_keeps_its_records_without_being_asked():
+    done = invoke("simulate", "quickstart", *SHORT, "-p", "raising")
+    assert done.exit_code == 1
+    assert read_run("runs/failed-quickstart-raising-seed-0").policy == "raising"
+    assert "runs/failed-quickstart-raising-seed-0" in done.stderr
+
+
+def test_what_was_finished_before_a_failure_is_kept():
+    done = invoke(
+        *("simulate", "quickstart", *SHORT, "-p", "fifo", "-p", "raising", "--seeds", "2"),
+        *("--json", "results.json", "--out", "records"),
+    )
+    assert done.exit_code == 1
+    assert "2 of 4 runs were finished" in done.stderr
+    assert [one["policy"] for one in json.loads(Path("results.json").read_text())["results"]] == ["fifo", "fifo"]
+    assert invoke("report", "records", "--json", "-").stdout.count('"policy": "fifo"') == 2
+
+
+def test_traceback_is_shown_when_it_is_asked_for(monkeypatch):
+    monkeypatch.setenv("FAIRLEAD_TRACEBACK", "1")
+    done = invoke("simulate", "quickstart", *SHORT, "-p", "raising")
+    assert 'raise ZeroDivisionError("no more capacity' in done.stderr
+
+
+def test_refused_actions_are_a_warning_with_the_first_reason():
+    done = invoke("simulate", "quickstart", *SHORT, "-p", "clumsy", "--seeds", "2")
+    assert done.exit_code == 0
+    (warning,) = [line for line in done.stderr.splitlines() if line.startswith("Warning")]
+    assert "clumsy" in warning
+    assert "actions were refused; the first at 0" in warning
+    assert "987654" in warning
+
+
+def test_unforeseen_error_is_short_and_tells_how_to_see_more(monkeypatch):
+    def fail(*args: object, **kwargs: object) -> None:
+        raise KeyError("queue")
+
+    monkeypatch.setattr(runs, "simulate", fail)
+    done = invoke("simulate", "quickstart")
+    assert done.exit_code == 1
+    assert "KeyError: 'queue'" in done.stderr
+    assert "FAIRLEAD_TRACEBACK=1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_policy_that_cannot_be_loaded_does_not_hide_the_others():
+    done = invoke("policies")
+    assert done.exit_code == 0
+    assert "'missing' cannot be loaded" in done.stderr
+    assert "earliest-deadline" in done.stdout
+
+
+def _start(*args: str, **options: object) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "fairlead", *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_interrupt_keeps_what_was_finished(jobs):
+    process = _start(
+        "simulate", "quickstart", *SHORT, "--seeds", "5000", "--jobs", jobs, "--out", "o", "--json", "r.json"
+    )
+    while not list(Path("o").glob("*/run.json")):
+        assert process.poll() is None, process.stderr.read()
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers hear it too
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Interrupted: " in said
+    assert "Traceback" not in said
+    assert len(list(Path("o").glob("*/run.json"))) < 5000
+
+
+def test_reader_that_leaves_early_is_no_failure_to_shout_about():
+    process = _start("policies", "--json")
+    process.stdout.close()
+    said = process.stderr.read()
+    process.wait(timeout=30)
+    process.stderr.close()
+    assert said == ""

@@ -1,0 +1,102 @@
+"""Wrong use: exit code 2, one message, no traceback, and no work begun."""
+
+from pathlib import Path
+from time import process_time
+
+import pytest
+from run_cli import run_cli
+from typer.testing import CliRunner
+
+from fairlead.cli import app
+
+BAD = sorted((Path(__file__).parents[1] / "workload" / "bad").glob("*"))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FAIRLEAD_TRACEBACK", raising=False)
+    return tmp_path
+
+
+def fault(*args: str) -> str:
+    """What the command says, once it has refused as it should."""
+    result = CliRunner().invoke(app, args)
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+    assert result.stderr.count("Error: ") == 1
+    return result.stderr
+
+
+@pytest.mark.parametrize("file", BAD, ids=lambda file: file.name)
+def test_bad_scenario_is_refused_at_once(file):
+    began = process_time()
+    message = fault("simulate", str(file), "--json", "-")
+    assert process_time() - began < 1
+    assert file.stem in message
+
+
+def test_there_are_bad_scenarios():
+    assert len(BAD) > 20
+
+
+def test_bad_scenario_ends_the_process_with_two(folder):
+    done = run_cli("simulate", str(BAD[0]), cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: ")
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (("simulate",), "quickstart"),
+        (("simulate", "quikstart"), "Did you mean 'quickstart'?"),
+        (("simulate", "nowhere/file.yaml"), "there is no such file"),
+        (("simulate", "quickstart", "--policy", "fiffo"), "Did you mean 'fifo'?"),
+        (("simulate", "quickstart", "--scaler", "fifo"), "fifo dispatches"),
+        (("simulate", "quickstart", "--set", "policy"), "must be key=value"),
+        (("simulate", "quickstart", "--set", "=3"), "must be key=value"),
+        (("simulate", "quickstart", "--set", "nothing.here=3"), "nothing"),
+        (("simulate", "quickstart", "--policy", "fifo", "--set", "policy.mode=compat"), "fifo has no such parameter"),
+        (("simulate", "quickstart", "--policy", "fifo", "--set", "policy.queue_limit=many"), "policy.queue_limit"),
+        (("simulate", "quickstart", "--policy", "fifo", "--set", "policy.dispatch=fifo"), "leave one out"),
+        (("simulate", "quickstart", "--seeds", "0"), "--seeds"),
+        (("simulate", "quickstart", "--jobs", "0"), "--jobs"),
+        (("simulate", "quickstart", "--seed", "-1"), "--seed"),
+        (("simulate", "quickstart", "--report", "."), "is a folder; a file is needed"),
+        (("simulate", "quickstart", "--report", "-"), "for --json only"),
+        (("simulate", "quickstart", "--report", "a.b", "--json", "./a.b"), "name the same file"),
+        (("policies", "fiffo"), "Did you mean 'fifo'?"),
+        (("report", "nowhere"), "no run is here"),
+        (("report",), "Missing argument"),
+        (("reproduce", "no-such-thing"), "no-such-thing"),
+        (("reproduce",), "Name what to reproduce"),
+        (("simulatee",), "Did you mean"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_use_is_explained(args, expected):
+    assert expected in fault(*args)
+
+
+def test_parameter_must_suit_every_policy_that_was_chosen():
+    message = fault("simulate", "quickstart", "-p", "fifo", "-p", "kaas-srtf", "--set", "policy.mode=compat")
+    assert "fifo has no such parameter" in message
+    assert "kaas-srtf has no" not in message
+
+
+@pytest.mark.parametrize("option", ["--json", "--report", "--trace"])
+def test_file_below_a_file_is_refused_before_the_run(option):
+    Path("file").touch()
+    assert "cannot be written" in fault("simulate", "quickstart", option, "file/below")
+
+
+def test_records_need_a_folder():
+    Path("file").touch()
+    assert "a folder is needed" in fault("simulate", "quickstart", "--out", "file")
+
+
+def test_checked_paths_leave_nothing_behind():
+    fault("simulate", "quikstart", "--report", "page.html", "--json", "results.json")
+    assert list(Path().iterdir()) == []

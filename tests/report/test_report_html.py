@@ -1,0 +1,182 @@
+"""The page: complete, self-contained, safe, and always the same."""
+
+from html.parser import HTMLParser
+
+import numpy as np
+import polars as pl
+import pytest
+from report_frames import CLUSTER, instance, invocation, recording, request, small
+
+from fairlead.model import INSTANCE_SCHEMA, INVOCATION_SCHEMA, REQUEST_SCHEMA, Recording
+from fairlead.report import render_html, write_html
+
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+EVIL = '<script>alert("x")</script>'
+
+
+class Outline(HTMLParser):
+    """Checks that tags are balanced; collects them and the text."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.texts, self.attributes = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def outline(page):
+    parser = Outline()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    return parser
+
+
+def runs():
+    return [small(policy=name, seed=seed) for name in ("fifo", "esg") for seed in (0, 1)]
+
+
+def many(count, nodes=8):
+    """A run with that many requests of one invocation each."""
+    rng = np.random.default_rng(1)
+    arrival = np.sort(rng.uniform(0, 1000, count))
+    wait, run = rng.exponential(0.05, count), rng.exponential(0.3, count)
+    ids = np.arange(count)
+    place = ids % nodes
+    end = arrival + wait + run
+    requests = {"request": ids, "arrival": arrival, "deadline": arrival + 0.8, "end": end, "cost_usd": run / 3600}
+    invocations = {
+        "request": ids,
+        "batch": ids,
+        "instance": place,
+        "ready": arrival,
+        "start": arrival + wait,
+        "end": end,
+    }
+    fixed = {"item": 0, "attempt": 1, "batch_size": 1, "device": -1, "vcpus": 1.0, "vgpus": 0.0, "cold_s": 0.0}
+    fixed |= {"transfer_s": 0.0, "is_cold": False, "outcome": "done", "function": "f", "stage": "f", "workflow": "main"}
+
+    def table(columns, constants, schema):
+        frame = pl.DataFrame(columns).with_columns(**{key: pl.lit(value) for key, value in constants.items()})
+        missing = [pl.lit(None).alias(name) for name in schema if name not in frame.columns]
+        return frame.with_columns(missing).select(pl.col(name).cast(kind) for name, kind in schema.items())
+
+    completed = {"workflow": "main", "budget_usd": float("inf"), "outcome": "completed"}
+    invocations["node"] = np.where(place % 2 == 0, "n0", "n1")
+    return Recording(
+        scenario="many",
+        policy="fifo",
+        scaler=None,
+        seed=0,
+        parameters={},
+        cluster=CLUSTER,
+        warmup_s=0.0,
+        duration_s=1000.0,
+        end_s=1010.0,
+        requests=table(requests, completed, REQUEST_SCHEMA),
+        invocations=table(invocations, fixed | {"cost_usd": 0.0}, INVOCATION_SCHEMA),
+        instances=pl.DataFrame(schema=dict(INSTANCE_SCHEMA)),
+    )
+
+
+@pytest.mark.parametrize(
+    "recordings",
+    [
+        [recording()],
+        [small()],
+        runs(),
+        [small(policy=name, point={"rate_rps": rate}) for name in ("fifo", "esg") for rate in (10.0, 20.0)],
+        [small(policy=name, point={"sharing": kind}) for name in ("fifo", "esg") for kind in ("mps", "mig")],
+        [recording([request(0, 0.0, 0.0, outcome="rejected")])],
+    ],
+    ids=["empty", "one", "seeds", "sweep", "sweep-of-names", "all-rejected"],
+)
+def test_the_page_is_well_formed(recordings):
+    page = render_html(recordings)
+    assert "svg" in outline(page).tags
+    assert "nan" not in page.lower().replace("nano", "")
+    assert ">None<" not in page
+
+
+def test_the_page_needs_no_network():
+    page = render_html(runs())
+    assert "http://" not in page
+    assert "https://" not in page
+    found = outline(page)
+    assert not {"link", "img", "iframe", "object"} & set(found.tags)
+    assert not [name for name, _ in found.attributes if name in ("src", "href")]
+
+
+def test_the_page_names_what_it_shows():
+    text = " ".join(outline(render_html(runs(), "A comparison")).texts)
+    for words in ("A comparison", "scenario small", "fifo", "esg", "2 seeds", "40.0 %", "$10.5", "--seeds 2", "detect"):
+        assert words in text
+
+
+def test_policies_that_look_the_same_are_said_to_be():
+    page = render_html([small(policy=name) for name in ("fifo", "esg")])
+    assert "All 2 policies answer 40.0 % of the requests in time, for $10.5." in page
+    assert 'class="best"' not in page
+
+
+def test_the_best_stands_out():
+    quick, slow = (recording([request(0, 0.0, end)], policy=name) for name, end in (("esg", 1.0), ("fifo", 9.0)))
+    page = render_html([slow, quick])
+    assert "<b>esg</b> answers 100.0 % of the requests in time" in page
+    assert "the last, <b>fifo</b>, 0.0 %" in page
+    assert '<td class="best">1.00 s</td>' in page
+
+
+def test_names_cannot_break_out_of_the_page():
+    run = recording(
+        [request(0, 0.0, 1.0, workflow=EVIL), request(1, 0.0, 1.0, workflow="other")],
+        [invocation(0, 0.0, 0.0, 1.0, batch=0, workflow=EVIL, function=EVIL)],
+        [instance(0, 0.0, 0.0, None, 1.0, function=EVIL)],
+        policy=EVIL,
+        scenario=EVIL,
+        scaler='" onload="x',
+        parameters={EVIL: EVIL},
+        point={EVIL: 1},
+    )
+    page = render_html([run], EVIL)
+    assert EVIL not in page
+    found = outline(page)
+    assert found.tags.count("script") == 1
+    assert not [name for name, _ in found.attributes if name.startswith("on")]
+
+
+def test_equal_runs_give_equal_pages(tmp_path):
+    write_html(runs(), tmp_path / "a.html")
+    write_html(runs(), tmp_path / "b.html")
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+
+
+def test_bars_of_the_gantt_say_what_they_are():
+    page = render_html([small()])
+    assert "detect, request 1 of main, batch of 2\n2 s to 4 s, waited 1.00 s\ncold start 1.00 s\nrun 1.00 s" in page
+
+
+def test_a_large_run_makes_a_small_page():
+    page = render_html([many(100_000)])
+    outline(page)
+    assert len(page) < 400_000
+    assert "the busiest" in page
+
+
+def test_a_page_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="at least one recording"):
+        render_html([])
