@@ -55,9 +55,8 @@ class UnknownNameError(FairleadError):
     def __init__(self, kind: str, name: str, available: Iterable[str]) -> None:
         self.name = name
         self.available = tuple(sorted(available))
-        super().__init__(
-            f"No {kind} named {name!r}.{suggestion(name, self.available)} Available: {', '.join(self.available) or 'none'}."
-        )
+        listed = ", ".join(self.available) or "none"
+        super().__init__(f"No {kind} named {name!r}.{suggestion(name, self.available)} Available: {listed}.")
 
 
 class UnknownPolicyError(UnknownNameError):

@@ -5,7 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 
 import failing_policies
 import pytest
@@ -93,38 +96,39 @@ def test_policy_that_cannot_be_loaded_does_not_hide_the_others():
     assert "earliest-deadline" in done.stdout
 
 
-def _start(*args: str, **options: object) -> subprocess.Popen[str]:
+@contextmanager
+def started(*args: str) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "fairlead", *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
         start_new_session=True,
-        **options,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_interrupt_keeps_what_was_finished(jobs):
-    process = _start(
-        "simulate", "quickstart", *SHORT, "--seeds", "5000", "--jobs", jobs, "--out", "o", "--json", "r.json"
-    )
-    while not list(Path("o").glob("*/run.json")):
-        assert process.poll() is None, process.stderr.read()
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers hear it too
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == 130
+    with started("simulate", "quickstart", *SHORT, "--seeds", "5000", "--jobs", jobs, "--out", "o") as process:
+        while not list(Path("o").glob("*/run.json")):
+            assert process.poll() is None, process.stderr.read()
+            sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers hear it too
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
     assert "Interrupted: " in said
     assert "Traceback" not in said
     assert len(list(Path("o").glob("*/run.json"))) < 5000
 
 
 def test_reader_that_leaves_early_is_no_failure_to_shout_about():
-    process = _start("policies", "--json")
-    process.stdout.close()
-    said = process.stderr.read()
-    process.wait(timeout=30)
-    process.stderr.close()
-    assert said == ""
+    with started("policies", "--json") as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""

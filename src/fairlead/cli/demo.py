@@ -21,7 +21,7 @@ POLICIES = ("fifo", "least-loaded", "earliest-deadline")
 def demo(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report and the trace go.")] = Path("runs/demo"),
 ) -> None:
-    """Simulate a small photo service under three policies and compare them. Takes a few seconds."""
+    """Compare three policies on a small photo service, in a few seconds."""
     page, trace = out / "report.html", out / "trace.json"
     check_folder("--out", out)
     check_files({"--out": page})

@@ -54,7 +54,7 @@ def show_failure(failure: Failure) -> None:
     if os.environ.get(TRACEBACK):
         typer.echo(failure.traceback, err=True, nl=False)
     typer.echo(f"Error: {failure.message}", err=True)
-    if failure.code == FAILED and not os.environ.get(TRACEBACK):
+    if failure.code == FAILED and failure.traceback and not os.environ.get(TRACEBACK):
         typer.echo(f"Set {TRACEBACK}=1 to see where it was raised.", err=True)
 
 

@@ -1,10 +1,9 @@
 """`fairlead reproduce`: a paper's table or figure, theirs and ours side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +11,8 @@ from rich.text import Text
 from fairlead.cli.errors import FAILED, UsageError
 from fairlead.cli.outputs import STDOUT, check_files, write_json
 from fairlead.cli.progress import ShareProgress
-from fairlead.experiments import Claim, Reproduction, experiment_names, run_experiment
+from fairlead.cli.tables import fit_table, hanging, show_value
+from fairlead.experiments import EXPERIMENTS, Claim, Reproduction, run_experiment
 from fairlead.report.metrics import json_values
 
 
@@ -38,7 +38,7 @@ def reproduce(
         _list(json_to)
         return
     if name is None:
-        raise UsageError(f"Name what to reproduce: {', '.join(experiment_names()) or 'there is nothing yet'}.")
+        raise UsageError(f"Name what to reproduce: {', '.join(EXPERIMENTS)}. --list says what they are.")
     with ShareProgress(f"Reproducing {name}", is_quiet=is_quiet) as progress:
         result = run_experiment(name, quick=is_quick, progress=progress.reach)
     if json_to is not None:
@@ -54,60 +54,43 @@ def reproduce(
 def show_reproduction(result: Reproduction) -> None:
     """Print claims, rows and notes."""
     console = Console(highlight=False)
+    remarks = list(dict.fromkeys(claim.note for claim in result.claims if claim.note))
     if result.claims:
-        console.print(claims_table(result.claims, result.name))
+        console.print(_claims_table(result.claims, remarks, result.title, console.width))
+    for number, remark in enumerate(remarks, start=1):
+        console.print(hanging(f"[{number}]", remark))
     if result.rows:
-        console.print(rows_table(result.rows))
+        keys = list(dict.fromkeys(key for row in result.rows for key in row))
+        lines = [[Text(show_value(row.get(key))) for key in keys] for row in result.rows]
+        console.print(fit_table([key.replace("_", " ") for key in keys], lines, console.width) or _NO_ROOM)
     for note in result.notes:
-        console.print(Text(note))
+        console.print(hanging("-", note))
     met = sum(1 for claim in result.claims if claim.met)
-    console.print(Text(f"{met} of {len(result.claims)} claims are met."))
+    console.print(f"\n{met} of {len(result.claims)} claims are met.")
 
 
-def claims_table(claims: Sequence[Claim], title: str) -> Table:
-    """Theirs, ours, and whether it is met."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("claim", overflow="fold", ratio=3)
-    table.add_column("theirs", justify="right")
-    table.add_column("ours", justify="right")
-    table.add_column("met")
-    has_notes = any(claim.note for claim in claims)
-    if has_notes:
-        table.add_column("note", overflow="fold", ratio=2)
+_NO_ROOM = "\nThe table behind this is wider than the terminal; --json has it too.\n"
+
+
+def _claims_table(claims: Sequence[Claim], remarks: Sequence[str], title: str, width: int) -> Table | str:
+    """Theirs, ours, and whether it is met; a claim with a note has its number among the remarks."""
+    lines = []
     for claim in claims:
         met = Text("yes", style="green") if claim.met else Text("no", style="bold red")
-        cells = [Text(claim.claim), Text(show_value(claim.paper)), Text(show_value(claim.ours)), met]
-        table.add_row(*cells, *([Text(claim.note or "")] if has_notes else []))
-    return table
-
-
-def rows_table(rows: Sequence[Mapping[str, object]]) -> Table:
-    """The rows under every key that any of them has."""
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for key in keys:
-        is_number = all(isinstance(row.get(key), int | float | None) for row in rows)
-        table.add_column(Text(key.replace("_", " ")), justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(show_value(row.get(key))) for key in keys))
-    return table
-
-
-def show_value(value: object) -> str:
-    """A number with four digits, a dash for nothing, anything else as it is."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-    return str(value)
+        note = Text(f"[{remarks.index(claim.note) + 1}]" if claim.note else "")
+        lines.append([Text(claim.claim), Text(show_value(claim.paper)), Text(show_value(claim.ours)), met, note])
+    return fit_table(["claim", "theirs", "ours", "met", "note"], lines, width, title) or _NO_ROOM
 
 
 def _list(json_to: str | None) -> None:
-    names = list(experiment_names())
     if json_to is not None:
-        write_json({"experiments": names}, json_to)
+        entries = [{"name": name, "title": one.title, "minutes": one.minutes} for name, one in EXPERIMENTS.items()]
+        write_json({"experiments": entries}, json_to)
     if json_to != STDOUT:
-        for name in names:
-            typer.echo(name)
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, justify="right")
+        table.add_column(overflow="fold")
+        for name, one in EXPERIMENTS.items():
+            table.add_row(Text(name, style="bold"), Text(f"{one.minutes:g} min"), Text(one.title))
+        Console(highlight=False).print(table)

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from ctypes import Array, c_double
 from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context
@@ -164,10 +165,11 @@ def _run_in_processes(tasks: Sequence[Task], progress: RunProgress, jobs: int) -
     clocks = context.RawArray("d", len(tasks))
     others = set(active_children())
     executor = ProcessPoolExecutor(
-        min(jobs, len(tasks)), mp_context=context, initializer=_begin_worker, initargs=(clocks,)
+        min(jobs, len(tasks)), mp_context=context, initializer=_Worker.begin, initargs=(clocks,)
     )
     try:
-        futures: dict[Future[Outcome], int] = {executor.submit(_work, i, task): i for i, task in enumerate(tasks)}
+        with _deaf_to_interrupts():
+            futures: dict[Future[Outcome], int] = {executor.submit(_work, i, task): i for i, task in enumerate(tasks)}
         pending = set(futures)
         while pending:
             done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -183,15 +185,24 @@ def _run_in_processes(tasks: Sequence[Task], progress: RunProgress, jobs: int) -
             child.terminate()
 
 
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Processes started in here ignore interrupts from their first instruction on: it is for the parent to end them."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class _Worker:
     """What a worker process is given at its start."""
 
     clocks: "Array[c_double]"
 
-
-def _begin_worker(clocks: "Array[c_double]") -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears of it too, and ends its workers
-    _Worker.clocks = clocks
+    @classmethod
+    def begin(cls, clocks: "Array[c_double]") -> None:
+        cls.clocks = clocks
 
 
 def _work(index: int, task: Task) -> Outcome:

@@ -67,7 +67,7 @@ def simulate(
     ] = None,
     is_quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")] = False,
 ) -> None:
-    """Simulate a scenario under one or several policies and compare them."""
+    """Simulate a scenario under one or several policies."""
     check_files({"--json": json_to, "--report": report, "--trace": trace})
     if out is not None:
         check_folder("--out", out)

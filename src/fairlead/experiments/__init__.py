@@ -20,7 +20,9 @@ class Experiment(NamedTuple):
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     "kaas-poisson": Experiment(
-        "KaaS, section 6.2: cold starts and waits of five policies at 80 % load", "fairlead.experiments.kaas_poisson.run", 1
+        "KaaS, section 6.2: cold starts and waits of five policies at 80 % load",
+        "fairlead.experiments.kaas_poisson.run",
+        1,
     ),
     "kaas-sweeps": Experiment(
         "KaaS, section 6.3: waits against load, GPUs, cold start, execution time and clients",

@@ -91,20 +91,22 @@ def workflow_faults(stages: Sequence[Stage]) -> list[Fault]:
 def _stage_faults(stage: Stage, names: set[str]) -> Iterator[Fault]:
     for predecessor in stage.after:
         if predecessor not in names:
-            yield Fault(
-                f"{stage.name}.after", f"there is no stage {predecessor!r}.{suggestion(predecessor, names)}"
-            )
+            yield Fault(f"{stage.name}.after", f"there is no stage {predecessor!r}.{suggestion(predecessor, names)}")
     if len(set(stage.after)) < len(stage.after):
         yield Fault(f"{stage.name}.after", "a predecessor is listed twice.")
     if stage.when is not None:
         if not 0 <= stage.when <= 1:
             yield Fault(f"{stage.name}.when", f"a probability must be in [0, 1]; got {stage.when}.")
         if len(stage.after) != 1:
-            yield Fault(f"{stage.name}.when", f"an arm of a branch has exactly one predecessor; got {len(stage.after)}.")
+            yield Fault(
+                f"{stage.name}.when", f"an arm of a branch has exactly one predecessor; got {len(stage.after)}."
+            )
     if stage.map is not None:
         low, high = stage.map
         if not 1 <= low <= high:
-            yield Fault(f"{stage.name}.map", f"the numbers of items must be at least 1 and in order; got {low} to {high}.")
+            yield Fault(
+                f"{stage.name}.map", f"the numbers of items must be at least 1 and in order; got {low} to {high}."
+            )
         if len(stage.after) > 1:
             yield Fault(f"{stage.name}.map", f"a map stage has at most one predecessor; got {len(stage.after)}.")
         if stage.join:
@@ -129,7 +131,9 @@ def _region_faults(stages: Sequence[Stage]) -> Iterator[Fault]:
         if stage.map is not None:
             regions[name] = name
             if around:
-                yield Fault(f"{name}.map", f"a map inside the map of {min(map(str, around))!r} is not supported; join first.")
+                yield Fault(
+                    f"{name}.map", f"a map inside the map of {min(map(str, around))!r} is not supported; join first."
+                )
             source = stage.after[0] if stage.after else ""
             if sources.setdefault(source, stage.map) != stage.map:
                 yield Fault(f"{name}.map", "maps over the same output must have the same number of items.")

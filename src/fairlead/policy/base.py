@@ -111,9 +111,7 @@ class Shrink(msgspec.Struct, frozen=True, gc=False):
     kind: str
 
 
-Action = (
-    Start | Reject | Cancel | Warm | Retire | Wake | Plan | Searched | Scale | Resize | Move | Grow | Shrink
-)
+Action = Start | Reject | Cancel | Warm | Retire | Wake | Plan | Searched | Scale | Resize | Move | Grow | Shrink
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, gc=False):
@@ -153,6 +151,10 @@ class View(Protocol):
     @property
     def lost(self) -> tuple[Invocation, ...]:
         """Invocations that were lost at this instant and wait again."""
+        ...
+
+    def oldest(self, workflow: str | None = None, function: str | None = None) -> Invocation | None:
+        """What has waited longest, in one queue or over all; None if nothing waits."""
         ...
 
     def by_ready(self, workflow: str | None = None, function: str | None = None) -> Iterator[Invocation]:

@@ -35,7 +35,7 @@ class Fifo(Policy):
             self._configurations[name] = min(single, key=profile.cost_usd)
 
     def decide(self, view: View) -> Iterator[Action]:
-        for invocation in view.by_ready():
+        while (invocation := view.oldest()) is not None:
             configuration = self._configurations[invocation.function]
             node = view.place(invocation.function, configuration)
             if node is None:

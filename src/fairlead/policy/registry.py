@@ -35,7 +35,8 @@ def merge(built_in: Mapping[str, str], outside: Mapping[str, EntryPoint]) -> dic
     for name, entry in outside.items():
         if name in built_in:
             raise DuplicateNameError(
-                f"The policy name {name!r} is taken by Fairlead; {entry.value} (entry point {ENTRY_POINTS}) must use another."
+                f"The policy name {name!r} is taken by Fairlead; "
+                f"{entry.value} (entry point {ENTRY_POINTS}) must use another."
             )
     return {**built_in, **{name: entry.value for name, entry in outside.items()}}
 

@@ -7,7 +7,7 @@ standard exponential, and any profile may carry multiplicative noise.
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import product
-from math import inf
+from math import inf, pow
 
 import msgspec
 
@@ -109,11 +109,11 @@ class ScalingLaw(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be in [0, 2]; got {value}.")
 
     def mean_s(self, configuration: Configuration, kind: str) -> float:
-        scale = configuration.batch**self.beta
+        scale = pow(configuration.batch, self.beta)
         if configuration.vcpus:
-            scale *= configuration.vcpus**-self.gamma
+            scale *= pow(configuration.vcpus, -self.gamma)
         if configuration.vgpus:
-            scale *= configuration.vgpus**-self.delta
+            scale *= pow(configuration.vgpus, -self.delta)
         return self.t1_s * (self.fixed + (1 - self.fixed) * scale)
 
     def configurations(self) -> tuple[Configuration, ...]:
@@ -130,7 +130,9 @@ def space(
     return tuple(_combinations(batch, vcpus, vgpus))
 
 
-def _combinations(batch: tuple[int, ...], vcpus: tuple[float, ...], vgpus: tuple[float, ...]) -> Iterator[Configuration]:
+def _combinations(
+    batch: tuple[int, ...], vcpus: tuple[float, ...], vgpus: tuple[float, ...]
+) -> Iterator[Configuration]:
     for b, c, g in product(batch, vcpus, vgpus):
         yield Configuration(batch=b, vcpus=c, vgpus=g)
 

@@ -11,7 +11,6 @@ from fairlead.profile import Estimate
 from fairlead.workload import Scenario
 
 
-
 class Beliefs:
     """Shapes by (function, configuration), each with its declared times and corrections."""
 

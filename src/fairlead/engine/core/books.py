@@ -1,4 +1,4 @@
-"""The books: one row per request, invocation attempt and instance, and what each cost."""
+"""The books: one row per request, invocation attempt and instance."""
 
 from collections.abc import Sequence
 
@@ -7,27 +7,19 @@ from fairlead.engine.core.progress import RequestState
 from fairlead.engine.core.queues import Task
 from fairlead.engine.core.recorder import Recorder
 from fairlead.errors import PolicyError
-from fairlead.model import Price, Record
+from fairlead.model import Record
 from fairlead.policy.base import Policy
 
 
 class Books:
     """Writes the rows, and shows finished invocations to the policies that want to see them."""
 
-    __slots__ = ("_bills_cold_start", "_invocations", "_observers", "recorder")
+    __slots__ = ("_invocations", "_observers", "recorder")
 
-    def __init__(self, price: Price, policies: Sequence[Policy]) -> None:
+    def __init__(self, policies: Sequence[Policy]) -> None:
         self.recorder = Recorder()
         self._invocations = self.recorder.invocations.rows
-        self._bills_cold_start = price.bill_cold_start
         self._observers = [policy for policy in policies if type(policy).observe is not Policy.observe]
-
-    def cost_usd(self, instance: InstanceState, now: float) -> float:
-        """What the batch on an instance costs up to now, per invocation: its allocation x price, with or without its cold start."""
-        seconds = now - instance.start
-        if not self._bills_cold_start:
-            seconds -= instance.cold_s
-        return seconds * instance.shape.usd_per_s / len(instance.tasks) if seconds > 0 else 0.0
 
     def invocation(
         self,
@@ -141,7 +133,7 @@ class Books:
                 instance.started,
                 instance.ready,
                 stopped,
-                instance.busy_s,
+                0.0,  # how long it was busy is summed up at the end, from its invocations
                 cause,
                 instance.on_demand,
             )

@@ -79,14 +79,16 @@ class NodeState:
 
     __slots__ = (
         "bit",
-        "busy",
         "devices",
         "free",
+        "gpu_level",
         "held",
         "index",
         "is_draining",
+        "is_open",
         "is_up",
         "kind",
+        "level",
         "memory_free",
         "memory_held",
         "name",
@@ -101,9 +103,10 @@ class NodeState:
         self.node = node
         self.name = node.name
         self.kind = node.kind
-        self.is_up = True
+        self.is_up = self.is_open = True  # open: up, and taking new work
         self.is_draining = False
         self.pressure = 0.0
+        self.level = self.gpu_level = 0  # where the placement index has it
         self.reset()
 
     def reset(self) -> None:
@@ -111,7 +114,6 @@ class NodeState:
         self.total = self.free = milli(self.node.vcpus)
         self.memory_free = mebi(self.node.memory_gb)
         self.held = self.memory_held = 0
-        self.busy = 0  # instances that start or run here
         self.devices = [DeviceState(i, device) for i, device in enumerate(self.node.devices)]
 
 
@@ -181,11 +183,13 @@ class Shape:
 
     def fits(self, node: NodeState, device: int | None = None) -> bool:
         """Whether an instance could run on this node now, idle ones out of the way."""
-        if not node.is_up or node.is_draining or node.free < self.vcpus or node.memory_free < self.memory:
-            return False
-        if self.vgpus and self.device_for(node, device) is None:
-            return False
-        return node.kind in self.beliefs
+        return (
+            node.free >= self.vcpus
+            and node.memory_free >= self.memory
+            and node.is_open
+            and node.kind in self.beliefs
+            and (not self.vgpus or self.device_for(node, device) is not None)
+        )
 
 
 class Flavour:
@@ -223,12 +227,11 @@ class Flavour:
 class InstanceState:
     """One running copy of a function, and the batch it serves from that batch's start to its end.
 
-    `stamp` changes whenever it turns busy or idle, so that old timers are known.
+    `stamp` changes whenever it turns idle, so that old timers are known.
     """
 
     __slots__ = (
         "batch",
-        "busy_s",
         "cold_s",
         "configuration",
         "device",
@@ -244,7 +247,6 @@ class InstanceState:
         "places",
         "ready",
         "shape",
-        "since",
         "stamp",
         "start",
         "started",
@@ -264,9 +266,8 @@ class InstanceState:
         self.stamp = 0
         self.is_idle = self.is_ready = self.is_draining = self.is_replica = False
         self.on_demand = True
-        self.started = self.since = now
+        self.started = now
         self.ready: float | None = None
-        self.busy_s = 0.0
         # The batch, or what is left of the last one.
         self.batch = -1
         self.shape = shape

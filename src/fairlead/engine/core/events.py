@@ -47,7 +47,7 @@ class InstanceReady(msgspec.Struct, frozen=True, gc=False):
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):
-    """A batch ended. `outcomes` has one entry per invocation; None says that all went well and there is no more to say."""
+    """A batch ended. `outcomes` has one entry per invocation; None says that all went well, with no more to say."""
 
     batch: int
     work_s: float

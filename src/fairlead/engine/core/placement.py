@@ -15,29 +15,29 @@ _MOST_LEVELS = 128
 class Levels:
     """Nodes by how much of one resource is free: `masks[level]`, with nothing above `top`."""
 
-    __slots__ = ("masks", "of", "top", "unit")
+    __slots__ = ("masks", "top", "unit")
 
     def __init__(self, totals: Sequence[int]) -> None:
         most = max(totals, default=0)
         # Whole vCPUs where that is fine enough: small nodes get eighths, huge ones at most 128 levels.
         self.unit = max(1, most // _MOST_LEVELS, min(1000, most // 8))
-        self.top = most // self.unit
-        self.masks = [0] * (self.top + 1)
-        self.of = [total // self.unit for total in totals]  # each node's level
-        for index, level in enumerate(self.of):
-            self.masks[level] |= 1 << index
+        self.top = 0
+        self.masks = [0]
 
-    def move(self, node: NodeState, free: int) -> None:
-        """Note that a node now has this much free."""
+    def add(self, bit: int, total: int) -> None:
+        """Take in a node of which nothing is free yet."""
+        self.masks[0] |= bit
+        self.masks += [0] * (total // self.unit + 1 - len(self.masks))
+
+    def shift(self, bit: int, old: int, free: int) -> int:
+        """Move a node from its old level to the one it belongs to with so much free, which is given back."""
+        masks = self.masks
         level = free // self.unit
-        old = self.of[node.index]
-        if level != old:
-            self.of[node.index] = level
-            masks, bit = self.masks, node.bit
-            masks[old] ^= bit
-            masks[level] ^= bit
-            if level > self.top:
-                self.top = level
+        masks[old] ^= bit
+        masks[level] ^= bit
+        if level > self.top:
+            self.top = level
+        return level
 
 
 class Placement:
@@ -46,47 +46,47 @@ class Placement:
     `version` grows with every release, so that a shape for which nothing fitted is not tried again in vain.
     """
 
-    __slots__ = ("_gpu", "cpu", "nodes", "version")
+    __slots__ = ("cpu", "gpu", "nodes", "version")
 
     def __init__(self, nodes: Sequence[NodeState]) -> None:
-        self.nodes = list(nodes)
+        self.nodes: list[NodeState] = []
         self.version = 0
-        self._build()
+        self.cpu = Levels([node.total for node in nodes])
+        self.gpu = Levels([max((d.total for d in node.devices), default=0) for node in nodes])
+        for node in nodes:
+            self.add(node)
 
     def add(self, node: NodeState) -> None:
         """Take in a new node."""
         self.nodes.append(node)
         self.version += 1
-        self._build()
-
-    def _build(self) -> None:
-        self.cpu = Levels([node.total for node in self.nodes])
-        self._gpu = Levels([max((d.total for d in node.devices), default=0) for node in self.nodes])
-        for node in self.nodes:
-            self.update(node)
+        self.cpu.add(node.bit, node.total)
+        self.gpu.add(node.bit, max((device.total for device in node.devices), default=0))
+        self.update(node)
 
     def update(self, node: NodeState) -> None:
         """Note a change of what is free on a node."""
-        self.cpu.move(node, node.free)
+        node.level = self.cpu.shift(node.bit, node.level, node.free)
         if node.devices:
-            self._gpu.move(node, max(device.free for device in node.devices))
+            free = max([device.free for device in node.devices])
+            node.gpu_level = self.gpu.shift(node.bit, node.gpu_level, free)
 
     def find(self, shape: Shape, warm_first: bool) -> NodeState | None:
         """The emptiest node that fits, lowest index among equals; None if there is none."""
         if shape.blocked_at == self.version:
             return None
         if shape.vgpus:
-            levels, need = self._gpu, shape.vgpus
+            levels, below = self.gpu, shape.vgpus // self.gpu.unit - 1
         else:
-            levels, need = self.cpu, shape.vcpus
-        masks, nodes, top = levels.masks, self.nodes, levels.top
-        while top and not masks[top]:
-            top -= 1
-        levels.top = top
-        below = need // levels.unit - 1
+            levels, below = self.cpu, shape.vcpus // self.cpu.unit - 1
+        masks, nodes, level = levels.masks, self.nodes, levels.top
+        if not masks[level]:
+            while level and not masks[level]:
+                level -= 1
+            levels.top = level
         warm = shape.flavour.warm
         if warm and warm_first:
-            for level in range(top, below, -1):
+            while level > below:
                 mask = masks[level] & warm
                 while mask:
                     bit = mask & -mask
@@ -94,7 +94,8 @@ class Placement:
                     if shape.fits(node) and (not shape.vgpus or _has_room_beside_warm(shape, node)):
                         return node
                     mask ^= bit
-        for level in range(top, below, -1):
+                level -= 1
+        for level in range(levels.top, below, -1):
             mask = masks[level]
             while mask:
                 bit = mask & -mask

@@ -19,9 +19,7 @@ class Pool:
 
     __slots__ = ("_idle_on", "_next_id", "_on_stop", "_placement", "_timers", "flavours", "instances")
 
-    def __init__(
-        self, placement: Placement, timers: Timers, on_stop: Callable[[InstanceState, str], None]
-    ) -> None:
+    def __init__(self, placement: Placement, timers: Timers, on_stop: Callable[[InstanceState, str], None]) -> None:
         self.instances: dict[int, InstanceState] = {}
         self.flavours: dict[tuple[str, int, int], Flavour] = {}
         self._placement = placement
@@ -47,22 +45,23 @@ class Pool:
         idle = flavour.idle.get(node.index)
         if not idle:
             return None
-        if shape.vgpus == 0:
+        if flavour.is_weightless:
             instance = idle.pop()
-        else:
-            found = self._on_free_device(shape, idle, device)
-            if found is None:
-                return None
-            instance = found
-            idle.remove(instance)
-        if not idle:
-            flavour.warm ^= node.bit
-        if not flavour.is_weightless:
-            self._let_go(instance)
-        instance.is_idle = False
-        instance.vcpus = shape.vcpus
-        self._take(instance, now)
-        return instance
+            if not idle:
+                flavour.warm ^= node.bit
+            instance.is_idle = False
+            instance.vcpus = shape.vcpus
+            node.free = free = node.free - shape.vcpus
+            node.level = self._placement.cpu.shift(node.bit, node.level, free)
+            if node.held > free:
+                self.make_room(node, now)
+            return instance
+        found = self._usable(shape, idle, device)
+        if found is not None:
+            self._leave_idle(found)
+            found.vcpus = shape.vcpus
+            self._take(found, now)
+        return found
 
     def starting(self, shape: Shape, node: NodeState, device: int | None) -> InstanceState | None:
         """An instance that warms ahead of need, taken by a run that will begin when it is ready."""
@@ -89,41 +88,44 @@ class Pool:
     def release(self, instance: InstanceState, now: float) -> None:
         """Turn a busy (or just started) instance idle, and let its capacity be used by others."""
         flavour, node = instance.flavour, instance.node
-        self._give_back(instance, flavour, node, now)
-        instance.is_idle = True
+        if flavour.is_weightless:
+            node.free = free = node.free + instance.vcpus
+            node.level = self._placement.cpu.shift(node.bit, node.level, free)
+            self._placement.version += 1
+        else:
+            self._give_back(instance, now)
+            self._hold(instance)
         idle = flavour.idle.get(node.index)
         if idle:
             idle.append(instance)
         else:
             flavour.idle[node.index] = [instance]
             flavour.warm |= node.bit
-        if not flavour.is_weightless:
-            self._hold(instance)
+        instance.is_idle = True
         expiries = flavour.expiries
         if expiries is not None:
+            instance.stamp = stamp = instance.stamp + 1
             at = now + flavour.keep_alive_s
-            expiries.append((at, instance, instance.stamp))
+            expiries.append((at, instance, stamp))
             if at < self._timers.soonest:
                 self._timers.soonest = at
 
     def stop(self, instance: InstanceState, now: float, cause: str) -> None:
         """End an instance in whatever state it is."""
-        if instance.is_idle:
-            idle = instance.flavour.idle[instance.node.index]
-            idle.remove(instance)
-            if not idle:
-                instance.flavour.warm ^= instance.node.bit
-            if not instance.flavour.is_weightless:
-                self._let_go(instance)
+        if instance.is_idle and not instance.is_replica:
+            self._leave_idle(instance)
         else:
-            self._give_back(instance, instance.flavour, instance.node, now)
-            starting = instance.flavour.starting.get(instance.node.index, ())
+            self._give_back(instance, now)
+            starting = instance.flavour.starting.get(instance.node.index, [])
             if instance in starting:
                 starting.remove(instance)
         instance.is_idle = False
-        instance.stamp += 1
         del self.instances[instance.id]
         self._on_stop(instance, cause)
+
+    def busy_on(self, node: NodeState) -> int:
+        """How many instances start or run on a node. A full listing."""
+        return sum(instance.node is node and not instance.is_idle for instance in self.instances.values())
 
     def forget_node(self, node: NodeState) -> list[InstanceState]:
         """End everything on a lost node, at once and without accounts; gives what was there, oldest first."""
@@ -133,7 +135,7 @@ class Pool:
             flavour.idle.pop(node.index, None)
             flavour.starting.pop(node.index, None)
             flavour.warm &= ~node.bit
-            instance.stamp += 1
+            instance.is_idle = False
             del self.instances[instance.id]
         self._idle_on.pop(node.index, None)
         return lost
@@ -146,16 +148,9 @@ class Pool:
 
     def _take(self, instance: InstanceState, now: float) -> None:
         """Use capacity for an instance, evicting idle ones that hold what it needs."""
-        flavour, node = instance.flavour, instance.node
-        instance.stamp += 1
-        instance.since = now
-        node.busy += 1
-        node.free = free = node.free - instance.vcpus
-        if flavour.is_weightless and free >= node.held:
-            self._placement.cpu.move(node, free)
-            return
+        flavour, node, device = instance.flavour, instance.node, instance.device
+        node.free -= instance.vcpus
         node.memory_free -= flavour.memory
-        device = instance.device
         if device is not None:
             device.free -= flavour.vgpus
             device.memory_free -= flavour.device_memory
@@ -172,26 +167,18 @@ class Pool:
                 self._evict_from(node, device, now)
         self.make_room(node, now)
 
-    def _give_back(self, instance: InstanceState, flavour: Flavour, node: NodeState, now: float) -> None:
+    def _give_back(self, instance: InstanceState, now: float) -> None:
         """Let what an instance uses be used by others."""
-        placement = self._placement
-        instance.stamp += 1
-        if instance.is_ready and not instance.is_replica:  # a cold start is not busy time; a replica counts its own
-            instance.busy_s += now - instance.since
-        node.busy -= 1
-        node.free = free = node.free + instance.vcpus
-        placement.version += 1
-        if flavour.is_weightless:
-            placement.cpu.move(node, free)
-            return
+        flavour, node, device = instance.flavour, instance.node, instance.device
+        node.free += instance.vcpus
         node.memory_free += flavour.memory
-        device = instance.device
         if device is not None:
             device.free += flavour.vgpus
             device.memory_free += flavour.device_memory
             device.last_release = now
             device.places_busy &= ~instance.places
-        placement.update(node)
+        self._placement.version += 1
+        self._placement.update(node)
 
     def _hold(self, instance: InstanceState) -> None:
         """Let an idle instance keep what its function keeps, until somebody needs it more."""
@@ -208,9 +195,16 @@ class Pool:
             else:
                 instance.places = 0
 
-    def _let_go(self, instance: InstanceState) -> None:
-        """Take back what `_hold` gave."""
+    def _leave_idle(self, instance: InstanceState) -> None:
+        """Take an instance out of the idle ones, and back what `_hold` gave it."""
         flavour, node, device = instance.flavour, instance.node, instance.device
+        idle = flavour.idle[node.index]
+        idle.remove(instance)
+        if not idle:
+            flavour.warm ^= node.bit
+        instance.is_idle = False
+        if flavour.is_weightless:
+            return
         del self._idle_on[node.index][instance.id]
         if flavour.keeps_slice:
             node.held -= instance.vcpus
@@ -222,12 +216,16 @@ class Pool:
                 device.places_held &= ~instance.places
 
     @staticmethod
-    def _on_free_device(shape: Shape, idle: list[InstanceState], device: int | None) -> InstanceState | None:
+    def _usable(shape: Shape, idle: list[InstanceState], device: int | None) -> InstanceState | None:
+        """The most recently used of these whose device, if it needs one, is free."""
+        if shape.vgpus == 0:
+            return idle[-1]
         for instance in reversed(idle):
             state = instance.device
-            if state is not None and (device is None or state.index == device):
-                if state.fits(shape.vgpus, shape.device_memory):
-                    return instance
+            if state is None or (device is not None and state.index != device):
+                continue
+            if state.fits(shape.vgpus, shape.device_memory):
+                return instance
         return None
 
     def _evict_from(self, node: NodeState, device: DeviceState | None, now: float) -> None:

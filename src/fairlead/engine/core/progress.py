@@ -1,6 +1,7 @@
 """How a request goes through its workflow: which stages are open, joined, skipped, and what is ready next."""
 
-from fairlead.engine.core.queues import Line, Waiting
+from collections.abc import Mapping
+
 from fairlead.model import Function, Invocation, Request, Stage, Workflow
 
 
@@ -23,7 +24,7 @@ class StagePlan:
         "then",
     )
 
-    def __init__(self, index: int, stage: Stage, function: Function, queue: Line) -> None:
+    def __init__(self, index: int, stage: Stage, function: Function, queue: tuple[str, str]) -> None:
         self.index = index
         self.name = stage.name
         self.function = function
@@ -54,12 +55,12 @@ class WorkflowPlan:
         "workflow",
     )
 
-    def __init__(self, workflow: Workflow, functions: dict[str, Function], waiting: Waiting) -> None:
+    def __init__(self, workflow: Workflow, functions: Mapping[str, Function]) -> None:
         self.workflow = workflow
         self.name = workflow.name
         self.latency_s = workflow.slo.latency_s
         self.stages = [
-            StagePlan(i, stage, functions[stage.function], waiting.queue(workflow.name, stage.function))
+            StagePlan(i, stage, functions[stage.function], (workflow.name, stage.function))
             for i, stage in enumerate(workflow.stages)
         ]
         by_name = {plan.name: plan for plan in self.stages}
@@ -85,6 +86,8 @@ class RequestState:
         "_items",
         "_left",
         "_ran",
+        "_resolved",
+        "_tally",
         "cost_usd",
         "invocations",
         "is_chain",
@@ -104,7 +107,9 @@ class RequestState:
         self.cost_usd = 0.0
         self.promised: float | None = None
         self.invocations: list[Invocation] = []  # all that were ever made for it
-        self.unresolved = len(plan.stages)  # (stage, item) pairs not yet done or skipped; a region counts once until known
+        self.unresolved = len(
+            plan.stages
+        )  # (stage, item) pairs not yet done or skipped; a region counts once until known
         self.is_chain = plan.is_chain
         self.left = [] if plan.is_chain else plan.fan_ins.copy()
         self.outputs: dict[tuple[int, int], str] | None = {} if plan.moves_data else None  # node by (stage, item)
@@ -186,7 +191,9 @@ class RequestState:
         inside = [stage for stage in self.plan.stages if stage.region == opener.index]
         self.unresolved += (items - 1) * len(inside)
         for stage in inside:  # predecessors outside the map that were resolved before it opened
-            early = [p for p in stage.predecessors if p.region < 0 and stage is not opener and p.index in self._resolved]
+            early = [
+                p for p in stage.predecessors if p.region < 0 and stage is not opener and p.index in self._resolved
+            ]
             for item in range(items):
                 for predecessor in early:
                     self._arrive(stage, item, self._resolved[predecessor.index], ready)

@@ -12,7 +12,7 @@ from sortedcontainers import SortedList
 from fairlead.model import Invocation
 
 if TYPE_CHECKING:
-    from fairlead.engine.core.progress import RequestState, StagePlan, WorkflowPlan
+    from fairlead.engine.core.progress import RequestState, StagePlan
 
 Task = tuple[Invocation, "RequestState", "StagePlan"]
 
@@ -27,20 +27,25 @@ class Line:
     def __init__(self) -> None:
         self.items: list[Invocation] = []
         self.limit = _SLACK  # how long the list may grow before it is cleared of what has left
-        self.size = 0  # how many wait
+        self.size = 0  # how many wait; kept for the lines of single queues
         self._start = 0  # everything before has left
+
+    def oldest(self, tasks: dict[Invocation, Task]) -> Invocation | None:
+        """The one that has waited longest; None if none waits."""
+        items, start = self.items, self._start
+        try:
+            while (invocation := items[start]) not in tasks:
+                start += 1
+        except IndexError:
+            return None
+        self._start = start
+        return invocation
 
     def walk(self, tasks: dict[Invocation, Task]) -> Iterator[Invocation]:
         """What still waits, oldest first; each is looked at when it is reached."""
-        items, start = self.items, self._start
-        try:
-            while items[start] not in tasks:
-                start += 1
-        except IndexError:
-            pass
-        self._start = start
-        iterator = iter(items)
-        iterator.__setstate__(start)  # type: ignore[attr-defined]  # a list iterator can jump
+        self.oldest(tasks)
+        iterator = iter(self.items)
+        iterator.__setstate__(self._start)  # type: ignore[attr-defined]  # a list iterator can jump
         return filter(tasks.__contains__, iterator)
 
     def tidy(self, tasks: dict[Invocation, Task]) -> None:
@@ -51,21 +56,21 @@ class Line:
 
 
 class Waiting:
-    """Every waiting invocation, with its task, and the lines it stands in."""
+    """Every waiting invocation, with its task, and the lines it stands in.
 
-    __slots__ = ("_by_deadline", "_items", "_next_id", "all", "queues", "tasks")
+    The lines of single queues and the order by deadline are kept from the first time somebody asks for them.
+    """
+
+    __slots__ = ("_by_deadline", "_items", "_lines", "_next_id", "all", "names", "tasks")
 
     def __init__(self) -> None:
         self.tasks: dict[Invocation, Task] = {}
         self.all = Line()
+        self.names: list[tuple[str, str]] = []  # every queue there can be, in a fixed order
         self._items = self.all.items
         self._next_id = -1
-        self.queues: dict[tuple[str, str], Line] = {}
+        self._lines: dict[tuple[str, str], Line] | None = None
         self._by_deadline: SortedList | None = None
-
-    def queue(self, workflow: str, function: str) -> Line:
-        """The line of one function of one workflow."""
-        return self.queues.setdefault((workflow, function), Line())
 
     def add(self, state: "RequestState", stage: "StagePlan", item: int, attempt: int, now: float) -> Invocation:
         """A new invocation that waits from now on. It carries the request's one deadline."""
@@ -76,10 +81,11 @@ class Waiting:
         )
         self.tasks[invocation] = (invocation, state, stage)
         self._items.append(invocation)
-        queue = stage.queue
-        queue.items.append(invocation)
-        queue.size += 1
         state.invocations.append(invocation)
+        if self._lines is not None:
+            line = self._lines[stage.queue]
+            line.items.append(invocation)
+            line.size += 1
         if self._by_deadline is not None:
             self._by_deadline.add((invocation.deadline, id, invocation))
         return invocation
@@ -88,16 +94,26 @@ class Waiting:
         """Let an invocation go."""
         invocation = task[0]
         del self.tasks[invocation]
-        task[2].queue.size -= 1
+        if self._lines is not None:
+            self._lines[task[2].queue].size -= 1
         if self._by_deadline is not None:
             self._by_deadline.remove((invocation.deadline, invocation.id, invocation))
 
-    def tidy(self, plan: "WorkflowPlan") -> None:
-        """Keep the common line and those of a workflow from growing with what has left."""
-        if len(self.all.items) > self.all.limit:
-            self.all.tidy(self.tasks)
-            for stage in plan.stages:
-                stage.queue.tidy(self.tasks)
+    def lines(self) -> dict[tuple[str, str], Line]:
+        """What waits by (workflow, function)."""
+        if self._lines is None:
+            self._lines = {name: Line() for name in self.names}
+            for invocation, _, stage in self.tasks.values():  # in the order in which they became ready
+                line = self._lines[stage.queue]
+                line.items.append(invocation)
+                line.size += 1
+        return self._lines
+
+    def tidy(self) -> None:
+        """Keep the lines from growing with what has left."""
+        self.all.tidy(self.tasks)
+        for line in (self._lines or {}).values():
+            line.tidy(self.tasks)
 
     def by_deadline(self) -> Iterator[Invocation]:
         """What waits, most urgent first, then by id."""

@@ -49,6 +49,15 @@ class Recorder:
         self.invocations = TableRecorder(INVOCATION_SCHEMA)
         self.instances = TableRecorder(INSTANCE_SCHEMA)
 
+    def instance_table(self) -> pl.DataFrame:
+        """The instances, with how long each was busy running batches."""
+        batches = self.invocations.table().unique("batch", maintain_order=True)
+        busy = batches.group_by("instance").agg(
+            busy=(pl.col("end") - pl.col("start") - pl.col("cold_s")).clip(lower_bound=0).sum()
+        )
+        joined = self.instances.table().join(busy, on="instance", how="left", maintain_order="left")
+        return joined.with_columns(busy_s=pl.col("busy").fill_null(0.0)).drop("busy")
+
     def trim(self) -> None:
         """Bound the memory that rows take; cheap to call often."""
         for table in (self.requests, self.invocations, self.instances):

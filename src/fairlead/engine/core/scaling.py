@@ -43,6 +43,7 @@ class Replicas:
     __slots__ = (
         "_controller",
         "_replaces",
+        "in_use",
         "is_short",
         "sets",
     )
@@ -50,6 +51,7 @@ class Replicas:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self.sets: dict[str, ReplicaSet] = {}
+        self.in_use = False  # some function is scaled, or some node drains
         self.is_short = False  # some set has fewer replicas than it wants
         self._replaces: dict[int, InstanceState] = {}  # a starting replica's id -> the one it stands in for
 
@@ -68,6 +70,7 @@ class Replicas:
         if controller.beliefs.shape(action.function, configuration) is None:
             return f"{action.function} has no configuration {configuration}"
         if found is None:
+            self.in_use = True
             found = self.sets[action.function] = ReplicaSet(action.function, configuration)
             for instance in list(controller.pool.instances.values()):
                 if instance.flavour.function.name == action.function and instance.is_idle:
@@ -116,7 +119,7 @@ class Replicas:
         if found is None:
             return f"{action.function} is not scaled"
         node = self._controller.nodes.get(action.node)
-        if node is None or not node.is_up:
+        if node is None or not node.is_open:
             return f"there is no node {action.node!r}"
         shape = self._controller.beliefs.shape(found.function, found.configuration)
         if shape is None or node.kind not in shape.beliefs:
@@ -134,11 +137,12 @@ class Replicas:
 
     def shrink(self, action: base.Shrink) -> str | None:
         """Carry out a Shrink: the emptiest node takes no more work and goes when it is empty."""
-        nodes = [n for n in self._controller.nodes.values() if n.kind == action.kind and n.is_up and not n.is_draining]
+        nodes = [n for n in self._controller.nodes.values() if n.kind == action.kind and n.is_open]
         if not nodes:
             return f"no node of kind {action.kind!r} is left"
-        node = min(nodes, key=lambda n: (n.busy, -n.index))
-        node.is_draining = True
+        node = min(nodes, key=lambda n: (self._controller.pool.busy_on(n), -n.index))
+        self.in_use = True
+        node.is_draining, node.is_open = True, False
         for found in self.sets.values():
             for instance in [i for i in found.living() if i.node is node]:
                 self._drain(found, instance)
@@ -155,7 +159,6 @@ class Replicas:
             if device is None or (instance.device is not None and instance.device.index == device):
                 idle.remove(instance)
                 instance.is_idle = False
-                instance.since = self._controller.now
                 return instance
         return None
 
@@ -178,9 +181,19 @@ class Replicas:
         if old is not None and old.id in self._controller.pool.instances:
             self._drain(self.sets[old.flavour.function.name], old)
 
-    def give_back(self, instance: InstanceState) -> None:
-        """A replica has finished its batch."""
-        instance.busy_s += self._controller.now - instance.since
+    def release(self, instance: InstanceState, now: float) -> None:
+        """An instance has finished its batch, in a run where some function is scaled or some node drains."""
+        pool, node = self._controller.pool, instance.node
+        if instance.is_replica:
+            self._give_back(instance)
+        else:
+            pool.release(instance, now)
+            if instance.flavour.function.name in self.sets:  # it was scaled while this ran
+                pool.stop(instance, now, "retired")
+        if node.is_draining:
+            self.drain_node(node)
+
+    def _give_back(self, instance: InstanceState) -> None:
         if instance.is_draining:
             self._end(self.sets[instance.flavour.function.name], instance)
         else:
@@ -204,7 +217,7 @@ class Replicas:
 
     def drain_node(self, node: NodeState) -> None:
         """Let a draining node go once nothing runs there."""
-        if node.busy == 0 and node.is_up:
+        if node.is_up and self._controller.pool.busy_on(node) == 0:
             controller = self._controller
             for instance in [i for i in controller.pool.instances.values() if i.node is node]:
                 controller.pool.stop(instance, controller.now, "drained")
@@ -271,7 +284,6 @@ class Replicas:
         idle = found.idle.get(instance.node.name, [])
         if instance in idle:
             idle.remove(instance)
-        instance.is_idle = False  # its capacity was in use all along
         controller.pool.stop(instance, controller.now, "drained")
         if instance.node.is_draining:
             self.drain_node(instance.node)

@@ -45,7 +45,7 @@ class Timers:
         for expiries in self._expiries.values():
             while expiries and expiries[0][0] <= now:
                 _, instance, stamp = expiries.popleft()
-                if instance.stamp == stamp:
+                if instance.is_idle and instance.stamp == stamp:
                     expire(instance)
         calls = self._calls
         while calls and calls[0][0] <= now:
@@ -56,8 +56,8 @@ class Timers:
         """When the next timer is due, exactly; infinity if none is set."""
         soonest = self._calls[0][0] if self._calls else inf
         for expiries in self._expiries.values():
-            while expiries and expiries[0][1].stamp != expiries[0][2]:  # it was used again, or stopped
-                expiries.popleft()
+            while expiries and not (expiries[0][1].is_idle and expiries[0][1].stamp == expiries[0][2]):
+                expiries.popleft()  # it was used again, or stopped
             if expiries and expiries[0][0] < soonest:
                 soonest = expiries[0][0]
         self.soonest = soonest

@@ -13,15 +13,30 @@ from fairlead.profile import Estimate
 
 if TYPE_CHECKING:
     from fairlead.engine.core.controller import Controller
+    from fairlead.engine.core.placement import Placement
+    from fairlead.engine.core.queues import Line, Waiting
+    from fairlead.engine.core.scaling import ReplicaSet
 
 
 class ControllerView:
     """See `fairlead.policy.base.View`, whose contract this fulfils. Made once; every query is current."""
 
-    __slots__ = ("__controller",)
+    __slots__ = ("__controller", "__placement", "__scaled", "__shapes", "__waiting")
+    __controller: Controller
+    __placement: Placement
+    __scaled: dict[str, ReplicaSet]
+    __shapes: dict[tuple[str, Configuration], Shape | None]
+    __waiting: Waiting
 
     def __init__(self, controller: Controller) -> None:
-        object.__setattr__(self, "_ControllerView__controller", controller)
+        for name, value in (
+            ("controller", controller),
+            ("placement", controller.placement),
+            ("scaled", controller.replicas.sets),
+            ("shapes", controller.beliefs.shapes),
+            ("waiting", controller.waiting),
+        ):
+            object.__setattr__(self, f"_ControllerView__{name}", value)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a view is read-only: yield actions to change things.")
@@ -50,22 +65,25 @@ class ControllerView:
     def lost(self) -> tuple[Invocation, ...]:
         return tuple(self.__controller.lost)
 
+    def oldest(self, workflow: str | None = None, function: str | None = None) -> Invocation | None:
+        waiting = self.__waiting
+        if not waiting.tasks:
+            return None
+        if workflow is None and function is None:
+            return waiting.all.oldest(waiting.tasks)
+        return self.__line(workflow, function).oldest(waiting.tasks)
+
     def by_ready(self, workflow: str | None = None, function: str | None = None) -> Iterator[Invocation]:
-        waiting = self.__controller.waiting
+        waiting = self.__waiting
         if workflow is None and function is None:
             return waiting.all.walk(waiting.tasks)
-        if workflow is None or function is None:
-            raise TypeError("by_ready takes both a workflow and a function, or neither.")
-        queue = waiting.queues.get((workflow, function))
-        if queue is None:
-            raise UnknownNameError("queue", f"{workflow}/{function}", [f"{w}/{f}" for w, f in waiting.queues])
-        return queue.walk(waiting.tasks)
+        return self.__line(workflow, function).walk(waiting.tasks)
 
     def by_deadline(self) -> Iterator[Invocation]:
         return self.__controller.waiting.by_deadline()
 
     def queues(self) -> tuple[tuple[str, str], ...]:
-        return tuple([key for key, line in self.__controller.waiting.queues.items() if line.size])
+        return tuple([key for key, line in self.__controller.waiting.lines().items() if line.size])
 
     def waiting(self, workflow: str | None = None, function: str | None = None) -> int:
         waiting = self.__controller.waiting
@@ -73,7 +91,7 @@ class ControllerView:
             return len(waiting.tasks)
         return sum(
             line.size
-            for (w, f), line in waiting.queues.items()
+            for (w, f), line in waiting.lines().items()
             if (workflow is None or w == workflow) and (function is None or f == function)
         )
 
@@ -112,11 +130,10 @@ class ControllerView:
         return shape.fits(state, device)
 
     def place(self, function: str, configuration: Configuration, order: Order = "warm-first") -> str | None:
-        controller = self.__controller
-        shape = controller.beliefs.shapes.get((function, configuration)) or self.__shape(function, configuration)
-        if controller.replicas.sets and function in controller.replicas.sets:
-            return controller.replicas.place(function)
-        node = controller.placement.find(shape, order == "warm-first")
+        shape = self.__shapes.get((function, configuration)) or self.__shape(function, configuration)
+        if function in self.__scaled:
+            return self.__controller.replicas.place(function)
+        node = self.__placement.find(shape, order == "warm-first")
         return None if node is None else node.name
 
     def is_warm(self, function: str, configuration: Configuration, node: str, device: int | None = None) -> bool:
@@ -194,6 +211,14 @@ class ControllerView:
         if state is None:
             raise UnknownNameError("node", node, self.__controller.nodes)
         return state.pressure
+
+    def __line(self, workflow: str | None, function: str | None) -> Line:
+        if workflow is None or function is None:
+            raise TypeError("a queue is named by both a workflow and a function.")
+        lines = self.__controller.waiting.lines()
+        if (workflow, function) not in lines:
+            raise UnknownNameError("queue", f"{workflow}/{function}", [f"{w}/{f}" for w, f in lines])
+        return lines[workflow, function]
 
     def __shape(self, function: str, configuration: Configuration) -> Shape:
         shape = self.__controller.beliefs.shape(function, configuration)

@@ -1,9 +1,9 @@
 """The cluster's physics: how long things really take.
 
-A batch's *work* is its profile x bias x noise, fixed at its start. Alone, it is consumed at rate 1. Where functions are
-sensitive to their neighbours, the rate changes whenever the node's state does. Each node then keeps one virtual clock per
-(function, vCPUs), since those share a rate: a batch ends when its clock has advanced by its work, so nothing is
-ever rescheduled one by one.
+A batch's *work* is its profile x bias x noise, fixed at its start. Alone, it is consumed at rate 1. Where functions
+are sensitive to their neighbours, the rate changes whenever the node's state does. Each node then keeps one virtual
+clock per (function, vCPUs), since those share a rate: a batch ends when its clock has advanced by its work, so nothing
+is ever rescheduled one by one.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from heapq import heappop, heappush
@@ -17,15 +17,16 @@ from fairlead.engine.core import events as ev
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.sim.physics import Physics, SharedNode
 from fairlead.errors import PolicyError
-from fairlead.model import Node, Recording, Request
+from fairlead.model import Recording, Request
 from fairlead.policy import Policy, Site, make_policy
 from fairlead.profile import Estimate
-from fairlead.workload import Arrivals, ClosedLoop, Scenario
+from fairlead.workload import ClosedLoop, Scenario
 
 Progress = Callable[[float], None]
 
 _IDLE_WAKES = 10_000  # a policy that only wakes itself, with nothing running, is stopped after so many
 _REPORT_EVERY = 4096
+_WORK = frozenset({ev.Arrived, ev.Finished, ev.InstanceReady})
 
 
 def simulate(
@@ -66,7 +67,7 @@ class _Simulation:
         "began",
         "controller",
         "heap",
-                "loop_of",
+        "loop_of",
         "loops",
         "next_request",
         "nodes",
@@ -76,6 +77,7 @@ class _Simulation:
         "policy_name",
         "scaler_name",
         "scenario",
+        "schedule",
         "seed",
         "sequence",
         "shared",
@@ -100,8 +102,11 @@ class _Simulation:
             own = scenario.scaler
             self.scaler_name, scaling = _resolve(scaler, own.name if own else "", own.parameters if own else {})
         self.physics = physics or Physics(scenario, seed)
-        self.arrivals = _open_arrivals(scenario, seed)
-        self.loops = [_Loop(i, loop, seed) for i, loop in enumerate(a for a in scenario.arrivals if isinstance(a, ClosedLoop))]
+        self.schedule = _open_arrivals(scenario, seed)
+        self.arrivals = iter(self.schedule)
+        self.loops = [
+            _Loop(i, loop, seed) for i, loop in enumerate(a for a in scenario.arrivals if isinstance(a, ClosedLoop))
+        ]
         for i, one in enumerate(p for p in (dispatcher, scaling) if p is not None):
             one.prepare(self._site(one), np.random.default_rng((seed, 1_000_003, i)))
         self.controller = Controller(
@@ -156,10 +161,10 @@ class _Simulation:
             end_s=self.controller.now,
             requests=recorder.requests.table(),
             invocations=recorder.invocations.table(),
-            instances=recorder.instances.table(),
-            refusals=tuple(self.controller.refusals),
+            instances=recorder.instance_table(),
+            refusals=tuple(self.controller.decisions.refusals),
             stale_events=self.controller.stale_events,
-            decision_s=tuple(self.controller.decision_s),
+            decision_s=tuple(self.controller.decisions.times_s),
             run_wall_s=perf_counter() - began,
             point=dict(point),
         )
@@ -170,42 +175,52 @@ class _Simulation:
 
     def _loop(self, progress: Progress | None) -> None:
         """Bring the controller from instant to instant until nothing is left to do."""
-        controller, heap, act = self.controller, self.heap, self.act
-        times, workflows = self.arrivals
-        times.append(inf)
-        arriving, count = 0, len(workflows)
+        controller, heap, act, aborted = self.controller, self.heap, self.act, self.aborted
+        handle, timers = controller.handle, controller.timers
+        heappush(heap, (inf, -1, None))
+        self.background += 1
+        self._next_arrival()
         idle_wakes = steps = 0
-        handle, timers, aborted = controller.handle, controller.timers, self.aborted
         while True:
-            now = times[arriving]
-            if heap and heap[0][0] < now:
-                now = heap[0][0]
-            if timers.soonest <= now:
-                now = min(now, timers.next())
-            if arriving == count and len(heap) <= self.background:
-                if now == inf or not controller.requests:
+            now, _, what = heap[0]
+            events: Sequence[ev.Event]
+            if timers.soonest <= now and timers.next() < now:
+                now, events = timers.soonest, ()
+            elif now == inf:
+                return
+            else:
+                heappop(heap)
+                if type(what) is ev.Finished and heap[0][0] != now and not aborted:
+                    events = (what,)
+                else:
+                    events = self._gather(now, what)
+            if len(heap) == self.background and not any(type(event) in _WORK for event in events):
+                if not controller.requests:  # nothing runs, nobody comes and nobody waits
                     return
                 if controller.is_stuck:
                     idle_wakes += 1
                     if idle_wakes > _IDLE_WAKES:
                         return
-            events: list[ev.Event] = []
-            while heap and heap[0][0] == now:
-                what = heappop(heap)[2]
-                if type(what) is ev.Finished and not aborted:
-                    events.append(what)
-                else:
-                    idle_wakes = 0
-                    self._happen(what, now, events)
-            while times[arriving] == now:
-                events.append(self._arrive(now, workflows[arriving], None))
-                arriving += 1
             for effect in handle(now, events):
                 act[type(effect)](effect)
             if progress is not None:
                 steps += 1
                 if steps % _REPORT_EVERY == 0:
                     progress(now)
+
+    def _next_arrival(self) -> None:
+        """Put the next open-loop arrival among what is to come."""
+        at, workflow = next(self.arrivals, (inf, ""))
+        if at < inf:
+            heappush(self.heap, (at, -1, workflow))
+
+    def _gather(self, now: float, first: object) -> list[ev.Event]:
+        """All events of an instant."""
+        events: list[ev.Event] = []
+        self._happen(first, now, events)
+        while self.heap[0][0] == now:
+            self._happen(heappop(self.heap)[2], now, events)
+        return events
 
     def _happen(self, what: object, now: float, events: list[ev.Event]) -> None:
         """Turn what was scheduled into events for the controller."""
@@ -214,6 +229,9 @@ class _Simulation:
                 self.aborted.discard(what.batch)
             else:
                 events.append(what)
+        elif type(what) is str:
+            events.append(self._arrive(now, what, None))
+            self._next_arrival()
         elif isinstance(what, _Loop):
             if now < self.scenario.duration_s:
                 events.append(self._arrive(now, what.workflow, what))
@@ -342,13 +360,12 @@ class _Simulation:
 
     def _site(self, policy: Policy) -> Site:
         scenario = self.scenario
-        times, workflows = self.arrivals
         return Site(
             cluster=scenario.cluster,
             functions=scenario.functions,
             workflows=scenario.workflows,
             profiles={name: Estimate(profile, scenario.cluster) for name, profile in scenario.profiles.items()},
-            arrivals=tuple(zip(times, workflows, strict=True)) if policy.clairvoyant else None,
+            arrivals=tuple(self.schedule) if policy.clairvoyant else None,
         )
 
 
@@ -388,9 +405,11 @@ def _rare_collection() -> Iterator[None]:
     """Let the garbage collector look less often: a run makes millions of values and no cycles."""
     thresholds = gc.get_threshold()
     gc.set_threshold(200_000, 20, 100)
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         gc.set_threshold(*thresholds)
 
 
@@ -407,18 +426,17 @@ def policy_name(policy: Policy) -> str:
     return type(policy).__name__
 
 
-def _open_arrivals(scenario: Scenario, seed: int) -> tuple[list[float], list[str]]:
-    """All open-loop arrivals, merged and sorted; equal times keep the order of declaration."""
+def _open_arrivals(scenario: Scenario, seed: int) -> list[tuple[float, str]]:
+    """All open-loop arrivals as (instant, workflow), sorted; equal times keep the order of declaration."""
     parts: list[tuple[np.ndarray, str]] = []
     for i, process in enumerate(scenario.arrivals):
         if not isinstance(process, ClosedLoop):
-            process_: Arrivals = process
-            times = process_.times(np.random.default_rng((seed, 1_000_004, i)), scenario.duration_s)
-            parts.append((np.asarray(times, dtype=float), process_.workflow))
+            rng = np.random.default_rng((seed, 1_000_004, i))
+            parts.append((np.asarray(process.times(rng, scenario.duration_s), dtype=float), process.workflow))
     if not parts:
-        return [], []
-    merged = np.concatenate([times for times, _ in parts])
-    owners = np.concatenate([np.full(len(times), i) for i, (times, _) in enumerate(parts)])
-    order = np.argsort(merged, kind="stable")
+        return []
+    times = np.concatenate([times for times, _ in parts])
+    owners = np.repeat(np.arange(len(parts)), [len(times) for times, _ in parts])
+    order = np.argsort(times, kind="stable")
     names = [name for _, name in parts]
-    return merged[order].tolist(), [names[i] for i in owners[order].tolist()]
+    return list(zip(times[order].tolist(), [names[i] for i in owners[order].tolist()], strict=True))

@@ -113,7 +113,12 @@ def _trace(requests: list[str], scenario: Scenario, seed: int) -> dict[str, obje
 def _claims(policy: str, requests: list[str], theirs: dict[str, object], ours: dict[str, object]) -> list[Claim]:
     starts = [", ".join(str(row[request]) for request in requests) for row in (theirs, ours)]
     found = [
-        Claim(claim=f"{policy}: start and GPU of each request", paper=starts[0], ours=starts[1], met=starts[0] == starts[1])
+        Claim(
+            claim=f"{policy}: start and GPU of each request",
+            paper=starts[0],
+            ours=starts[1],
+            met=starts[0] == starts[1],
+        )
     ]
     for name, words in _FIGURES.items():
         if theirs[name] is not None:

@@ -1,0 +1,314 @@
+"""Asking the policies, and carrying out what they decide.
+
+Every action is checked against the state as it is when the action is yielded. One that cannot be carried out gives
+the reason, ends the call, and is kept among the refusals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fairlead.engine.core import effects as fx
+from fairlead.engine.core.view import ControllerView
+from fairlead.errors import PolicyError
+from fairlead.model import Configuration, Invocation, Refusal
+from fairlead.policy import base
+from fairlead.workload import DecisionTime
+
+if TYPE_CHECKING:
+    from fairlead.engine.core.controller import Controller
+
+
+class Decisions:
+    """The dispatcher and the scaler of a run, and the actions they may yield."""
+
+    __slots__ = (
+        "_beliefs",
+        "_busy_until",
+        "_carry",
+        "_controller",
+        "_decide",
+        "_decision_time",
+        "_dispatcher_name",
+        "_next_batch",
+        "_nodes",
+        "_pool",
+        "_replicas",
+        "_requests",
+        "_running",
+        "_scaler",
+        "_scaler_name",
+        "_steps",
+        "_stopwatch",
+        "_waiting",
+        "control_due",
+        "refusals",
+        "times_s",
+        "view",
+        "wake_due",
+    )
+
+    def __init__(
+        self,
+        controller: Controller,
+        dispatcher: base.Policy,
+        scaler: base.Policy | None,
+        stopwatch: Callable[[], float] | None,
+        names: tuple[str, str],
+    ) -> None:
+        self._controller = controller
+        self._beliefs = controller.beliefs
+        self._nodes = controller.nodes
+        self._pool = controller.pool
+        self._replicas = controller.replicas
+        self._requests = controller.requests
+        self._running = controller.running
+        self._waiting = controller.waiting
+        self.view = ControllerView(controller)
+        self._decide = dispatcher.decide
+        self._scaler = scaler
+        self._dispatcher_name, self._scaler_name = names
+        self._stopwatch = stopwatch
+        decision = controller.scenario.decision
+        self._decision_time = decision if decision.fixed_s or decision.per_step_s else None
+        self._busy_until = 0.0  # the dispatcher thinks until then, where decision time is modelled
+        self._steps = 0
+        self._next_batch = -1
+        self.wake_due = False
+        self.control_due = False
+        self.refusals: list[Refusal] = []
+        self.times_s: list[float] = []  # how long each call of the dispatcher really took
+        self._carry: dict[type, Callable[..., str | None]] = {
+            base.Start: self._start,
+            base.Reject: self._reject,
+            base.Cancel: self._cancel,
+            base.Warm: self._warm,
+            base.Retire: self._retire,
+            base.Wake: self._wake,
+            base.Plan: self._plan,
+            base.Searched: self._searched,
+            base.Scale: self._replicas.scale,
+            base.Resize: self._replicas.resize,
+            base.Move: self._replicas.move,
+            base.Grow: self._replicas.grow,
+            base.Shrink: self._replicas.shrink,
+        }
+        if scaler is not None:
+            self._await_control()
+
+    def ask_dispatcher(self, now: float) -> None:
+        """Let the dispatcher decide, unless it still thinks about its last decision."""
+        if now < self._busy_until:
+            return
+        self.wake_due = False
+        first, watch = len(self._controller.effects), self._stopwatch
+        if watch is None:
+            self._ask(self._dispatcher_name, self._decide, now)
+        else:
+            before = watch()
+            self._ask(self._dispatcher_name, self._decide, now)
+            self.times_s.append(watch() - before)
+        if self._decision_time is not None:
+            self._delay(first, self._decision_time)
+
+    def ask_scaler(self, now: float) -> None:
+        """Let the scaler adjust, once per control period."""
+        self.control_due = False
+        self._await_control()
+        assert self._scaler is not None
+        self._ask(self._scaler_name, self._scaler.adjust, now)
+
+    def _await_control(self) -> None:
+        self._controller.timers.at(self._controller.now + self._controller.scenario.control_period_s, self._control)
+
+    def _control(self) -> None:
+        self.control_due = True
+
+    def _ask(self, name: str, call: Callable[[base.View], Iterator[base.Action]], now: float) -> None:
+        """Call a policy and carry out its actions, one by one as they are yielded."""
+        carry = self._carry
+        is_ours = False  # whether an error is from carrying out, and so not the policy's
+        try:
+            actions = call(self.view)
+            for action in actions:
+                is_ours = True
+                method = carry.get(type(action))
+                refusal = "it is not an action" if method is None else method(action)
+                is_ours = False
+                if refusal is not None:
+                    self.refusals.append(Refusal(now=now, action=repr(action), reason=refusal))
+                    close = getattr(actions, "close", None)
+                    if close is not None:
+                        close()
+                    return
+        except Exception as error:
+            if is_ours:
+                raise
+            raise PolicyError(name, now, error) from error
+
+    def _delay(self, first: int, decision: DecisionTime) -> None:
+        """Let what this decision did begin only when the decision is made; until then there is no other."""
+        controller = self._controller
+        effects = controller.effects
+        delay = decision.fixed_s + decision.per_step_s * self._steps
+        self._steps = 0
+        if delay <= 0 or len(effects) == first:
+            return
+        self._busy_until = at = controller.now + delay
+        controller.timers.at(at, self._nothing)
+        for i in range(first, len(effects)):
+            effect = effects[i] = msgspec.structs.replace(effects[i], at=at)
+            if isinstance(effect, fx.RunBatch):
+                self._running[effect.batch].start = at
+            elif isinstance(effect, fx.StartInstance):
+                instance = self._pool.instances[effect.instance]
+                instance.started = instance.start = at
+
+    @staticmethod
+    def _nothing() -> None:
+        """A wake for its own sake: there may be something to decide by now."""
+
+    # --- actions: each gives the reason why it was refused, or None --------------------------------------------
+
+    def _start(self, action: base.Start) -> str | None:
+        batch = action.batch
+        if not batch:
+            return "the batch is empty"
+        function = batch[0].function
+        configuration = action.configuration
+        shape = self._beliefs.shapes.get((function, configuration)) or self._beliefs.shape(function, configuration)
+        if shape is None:
+            return f"{function} has no configuration {configuration}"
+        node = self._nodes.get(action.node)
+        if node is None:
+            return f"there is no node {action.node!r}"
+        waiting = self._waiting.tasks
+        tasks = []
+        for invocation in batch:
+            task = waiting.get(invocation)
+            if task is None:
+                return f"invocation {invocation.id} does not wait"
+            tasks.append(task)
+        if len(batch) > 1:
+            refusal = _batch_refusal(batch, configuration)
+            if refusal is not None:
+                return refusal
+        now = self._controller.now
+        is_cold = False
+        if function in self._replicas.sets:
+            instance = self._replicas.take(function, node, action.device)
+            if instance is None:
+                return f"{function} is scaled and has no free replica on {action.node}"
+            shape = self._beliefs.shape(function, instance.configuration) or shape
+        else:
+            if not shape.fits(node, action.device):
+                return f"{function} at {action.configuration} does not fit on {action.node}"
+            instance = self._pool.warm(shape, node, action.device, now)
+            if instance is None:
+                instance = self._pool.starting(shape, node, action.device)
+            if instance is None:
+                is_cold = True
+                device = shape.device_for(node, action.device) if shape.vgpus else None
+                instance = self._pool.create(shape, node, device, now, on_demand=True)
+        self._next_batch = instance.batch = id = self._next_batch + 1
+        self._running[id] = instance
+        instance.shape = shape
+        instance.tasks = tasks
+        instance.start = now
+        instance.is_cold = is_cold
+        instance.cold_s = instance.transfer_mb = 0.0
+        for task in tasks:
+            self._waiting.remove(task)
+            if task[1].outputs is not None:
+                instance.transfer_mb += sum(mb for where, mb in self._controller.inputs(task) if where != node.name)
+        if instance.is_ready:
+            self._controller.run(instance)
+        elif is_cold:
+            self._controller.start_instance(instance)
+        return None
+
+    def _reject(self, action: base.Reject) -> str | None:
+        state = self._requests.get(action.request)
+        if state is None:
+            return f"request {action.request} is not open"
+        outcome = "rejected" if action.request in self._controller.fresh else "dropped"
+        self._controller.close(state, outcome, action.reason, action.retry_after_s)
+        self._controller.effects.append(
+            fx.Refuse(self._controller.now, action.request, outcome, action.reason, action.retry_after_s)
+        )
+        return None
+
+    def _cancel(self, action: base.Cancel) -> str | None:
+        for instance in self._running.values():
+            if any(task[0].id == action.invocation for task in instance.tasks):
+                break
+        else:
+            return f"invocation {action.invocation} does not run"
+        self._controller.abort(instance.batch, "preempted")
+        self._controller.end_instance(instance, "preempted")
+        for invocation, state, stage in instance.tasks:
+            if state.is_open:
+                self._waiting.add(state, stage, invocation.item, invocation.attempt, self._controller.now)
+        return None
+
+    def _warm(self, action: base.Warm) -> str | None:
+        if action.function in self._replicas.sets:
+            return f"{action.function} is scaled: its scaler decides how many instances it has"
+        shape = self._beliefs.shape(action.function, action.configuration)
+        if shape is None:
+            return f"{action.function} has no configuration {action.configuration}"
+        node = self._nodes.get(action.node)
+        if node is None:
+            return f"there is no node {action.node!r}"
+        if not shape.fits(node, action.device):
+            return f"{action.function} at {action.configuration} does not fit on {action.node}"
+        device = shape.device_for(node, action.device) if shape.vgpus else None
+        instance = self._pool.create(shape, node, device, self._controller.now, on_demand=False)
+        shape.flavour.starting.setdefault(node.index, []).append(instance)
+        self._controller.start_instance(instance)
+        return None
+
+    def _retire(self, action: base.Retire) -> str | None:
+        instance = self._pool.instances.get(action.instance)
+        if instance is None or not instance.is_idle:
+            return f"instance {action.instance} is not idle"
+        self._pool.stop(instance, self._controller.now, "retired")
+        return None
+
+    def _wake(self, action: base.Wake) -> str | None:
+        if not self._controller.now < action.at < inf:
+            return f"a wake must lie in the future; got {action.at} at {self._controller.now}"
+        self._controller.timers.at(action.at, self._wake_up)
+        return None
+
+    def _wake_up(self) -> None:
+        self.wake_due = True
+
+    def _plan(self, action: base.Plan) -> str | None:
+        state = self._requests.get(action.request)
+        if state is None:
+            return f"request {action.request} is not open"
+        state.promised = action.finish
+        return None
+
+    def _searched(self, action: base.Searched) -> str | None:
+        if action.steps < 0:
+            return f"steps must not be negative; got {action.steps}"
+        self._steps += action.steps
+        return None
+
+
+def _batch_refusal(batch: tuple[Invocation, ...], configuration: Configuration) -> str | None:
+    """Why these invocations cannot run together."""
+    if len(batch) > configuration.batch:
+        return f"{len(batch)} invocations in a batch of {configuration.batch}"
+    others = {invocation.function for invocation in batch} - {batch[0].function}
+    if others:
+        return f"a batch of {batch[0].function} cannot hold an invocation of {min(others)}"
+    if len(set(batch)) < len(batch):
+        return "an invocation is in the batch twice"
+    return None
