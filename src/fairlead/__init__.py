@@ -1,8 +1,37 @@
 """Keep serverless workflows on their deadline: simulate, compare and run scheduling policies."""
 
-from fairlead.engine import simulate
-from fairlead.model import SLO, Cluster, Configuration, Workflow
-from fairlead.policy import Policy, make_policy
-from fairlead.workload import Scenario
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fairlead.engine import simulate
+    from fairlead.model import SLO, Cluster, Configuration, Workflow
+    from fairlead.policy import Policy, make_policy
+    from fairlead.workload import Scenario
 
 __all__ = ["SLO", "Cluster", "Configuration", "Policy", "Scenario", "Workflow", "make_policy", "simulate"]
+
+_HOMES = {
+    "SLO": "fairlead.model",
+    "Cluster": "fairlead.model",
+    "Configuration": "fairlead.model",
+    "Policy": "fairlead.policy",
+    "Scenario": "fairlead.workload",
+    "Workflow": "fairlead.model",
+    "make_policy": "fairlead.policy",
+    "simulate": "fairlead.engine",
+}
+
+if not TYPE_CHECKING:  # a checker would take every name for one that exists
+
+    def __getattr__(name: str) -> object:
+        """Load a name when it is first used: the command line starts without the engine and the table library."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

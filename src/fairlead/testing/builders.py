@@ -3,14 +3,26 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import TypedDict, Unpack
+from typing import TypedDict, TypeVar, Unpack
 
 import msgspec
 import numpy as np
 
 from fairlead.engine.core import Controller
 from fairlead.engine.core.events import Arrived
-from fairlead.model import SLO, Cluster, Configuration, Device, Function, IdleHolds, Node, Price, Request, Sharing, Workflow
+from fairlead.model import (
+    SLO,
+    Cluster,
+    Configuration,
+    Device,
+    Function,
+    IdleHolds,
+    Node,
+    Price,
+    Request,
+    Sharing,
+    Workflow,
+)
 from fairlead.policy import Action, Policy, Site, View
 from fairlead.profile import Constant, Estimate, Law, Profile
 from fairlead.workload import (
@@ -25,6 +37,8 @@ from fairlead.workload import (
 )
 
 MAIN = "main"
+
+Prepared = TypeVar("Prepared", bound=Policy)
 
 
 class FunctionSettings(TypedDict, total=False):
@@ -116,7 +130,9 @@ def cluster(
     `beside` is a cluster whose nodes come first, for several kinds in one.
     """
     before = beside.nodes if beside is not None else ()
-    gpus = tuple(Device(vgpus=vgpus, memory_gb=device_memory_gb, sharing=sharing) for _ in range(devices if vgpus else 0))
+    gpus = tuple(
+        Device(vgpus=vgpus, memory_gb=device_memory_gb, sharing=sharing) for _ in range(devices if vgpus else 0)
+    )
     more = tuple(
         Node(name=f"n{i}", kind=kind, vcpus=vcpus, memory_gb=memory_gb, devices=gpus, speed=speed)
         for i in range(len(before), len(before) + nodes)
@@ -174,6 +190,12 @@ def site_of(scenario: Scenario, arrivals: Sequence[tuple[float, str]] | None = N
     )
 
 
+def prepared(policy: Prepared, scenario: Scenario | None = None, seed: int = 0) -> Prepared:
+    """The policy itself, told of the scenario (if left out, the smallest), so that it can be asked."""
+    policy.prepare(site_of(scenario or SMALLEST), np.random.default_rng(seed))
+    return policy
+
+
 def view_of(*waiting: float | Waits, scenario: Scenario | None = None, now: float | None = None) -> View:
     """A real controller's view in which these requests wait and nothing runs.
 
@@ -185,7 +207,10 @@ def view_of(*waiting: float | Waits, scenario: Scenario | None = None, now: floa
         scenario: Where they wait; left out, the builder's smallest.
         now: The instant of the view; left out, that of the last arrival, whose requests are then fresh.
     """
-    return _controller(_Idle(), waiting, scenario or _smallest(), now).view
+    controller = Controller(scenario or SMALLEST, _From(Policy(), inf))
+    for instant, events in _instants(waiting, now):
+        controller.handle(instant, events)
+    return controller.view
 
 
 def decisions(
@@ -193,41 +218,46 @@ def decisions(
 ) -> list[Action]:
     """What a policy does in one call when it finds these requests waiting; every action is carried out.
 
-    The policy is prepared first. An action that is refused is an AssertionError with the reason.
+    The arguments are those of `view_of`. The policy is prepared first. An action that is refused is an
+    AssertionError with the reason.
     """
-    where = scenario or _smallest()
-    policy.prepare(site_of(where), np.random.default_rng(seed))
-    once = _Once(policy)
-    controller = _controller(once, waiting, where, now)
-    once.is_open = True
-    controller.handle(controller.now, [Arrived(r) for r in once.held] if once.held else [])
-    if not once.is_asked:  # nothing waits
-        return []
-    assert not controller.refusals, f"{controller.refusals[0].action} was refused: {controller.refusals[0].reason}"
-    return once.actions
+    where = scenario or SMALLEST
+    prepared(policy, where, seed)
+    instants = _instants(waiting, now)
+    gate = _From(policy, instants[-1][0] if instants else inf)
+    controller = Controller(where, gate)
+    for instant, events in instants:
+        controller.handle(instant, events)
+    for refusal in controller.refusals:
+        raise AssertionError(f"{refusal.action} was refused: {refusal.reason}.")
+    return gate.actions
 
 
-def _smallest() -> Scenario:
-    return scenario_of_one
+SMALLEST = scenario()
 
 
-def _controller(dispatcher: Policy, waiting: Sequence[float | Waits], where: Scenario, now: float | None) -> Controller:
+def _instants(waiting: Sequence[float | Waits], now: float | None) -> list[tuple[float, list[Arrived]]]:
     requests = [w if isinstance(w, Waits) else Waits(deadline=float(w)) for w in waiting]
-    controller = Controller(where, dispatcher)
-    at = sorted({w.at for w in requests})
-    for instant in at:
-        arrived = [
-            Arrived(Request(i, w.workflow, w.at, w.deadline), w.items) for i, w in enumerate(requests) if w.at == instant
-        ]
-        controller.handle(instant, arrived)
-    if now is not None and now > controller.now:
-        controller.handle(now, [])
-    return controller
+    at: dict[float, list[Arrived]] = {instant: [] for instant in sorted({w.at for w in requests})}
+    for id, w in enumerate(requests):
+        at[w.at].append(Arrived(Request(id, w.workflow, w.at, w.deadline), w.items))
+    if now is not None:
+        if any(instant > now for instant in at):
+            raise ValueError(f"a request arrives at {max(at):g}, after now ({now:g}).")
+        at.setdefault(now, [])
+    return list(at.items())
 
 
 @dataclass
-class _Idle(Policy):
-    """Lets everything wait."""
+class _From(Policy):
+    """Lets everything wait until an instant, then asks another policy and keeps what it did."""
+
+    policy: Policy
+    instant: float
+    actions: list[Action] = field(default_factory=list)
 
     def decide(self, view: View) -> Iterator[Action]:
-        return iter(())
+        if view.now >= self.instant:
+            for action in self.policy.decide(view):
+                self.actions.append(action)
+                yield action

@@ -55,6 +55,8 @@ class Beliefs:
             seconds = profile.latency_s(configuration, kind, node.speed)
             if seconds < float("inf"):
                 shape.beliefs[kind] = Belief(seconds)
+        runs_anywhere = len(shape.beliefs) == len(cluster.kinds)
+        shape.is_undemanding = runs_anywhere and shape.vgpus == 0 and shape.memory == 0
         return shape
 
     def _corrector(self, function: str) -> "Corrector":

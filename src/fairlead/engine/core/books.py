@@ -16,10 +16,10 @@ class Books:
 
     __slots__ = ("_invocations", "_observers", "recorder")
 
-    def __init__(self, policies: Sequence[Policy]) -> None:
+    def __init__(self, policies: Sequence[tuple[str, Policy]]) -> None:
         self.recorder = Recorder()
         self._invocations = self.recorder.invocations.rows
-        self._observers = [policy for policy in policies if type(policy).observe is not Policy.observe]
+        self._observers = [(name, p) for name, p in policies if type(p).observe is not Policy.observe]
 
     def invocation(
         self,
@@ -85,11 +85,11 @@ class Books:
             deadline=invocation.deadline,
             outcome=outcome,
         )
-        for policy in self._observers:
+        for name, policy in self._observers:
             try:
                 policy.observe(record)
             except Exception as error:
-                raise PolicyError(type(policy).__name__, now, error) from error
+                raise PolicyError(name, now, error) from error
 
     def request(
         self,

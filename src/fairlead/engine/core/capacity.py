@@ -149,6 +149,7 @@ class Shape:
         "device_memory",
         "flavour",
         "function",
+        "is_undemanding",
         "memory",
         "name",
         "run_limit_s",
@@ -169,6 +170,7 @@ class Shape:
         self.device_memory = flavour.device_memory
         self.usd_per_s = usd_per_s
         self.beliefs: dict[str, Belief] = {}  # by node kind, where it can run
+        self.is_undemanding = False  # needs vCPUs only, on whatever kind of node
         self.blocked_at = -1  # version of the placement index at which nothing fitted
 
     def device_for(self, node: NodeState, wanted: int | None) -> DeviceState | None:
@@ -183,6 +185,8 @@ class Shape:
 
     def fits(self, node: NodeState, device: int | None = None) -> bool:
         """Whether an instance could run on this node now, idle ones out of the way."""
+        if self.is_undemanding:
+            return node.free >= self.vcpus and node.is_open
         return (
             node.free >= self.vcpus
             and node.memory_free >= self.memory

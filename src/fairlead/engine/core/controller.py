@@ -72,7 +72,8 @@ class Controller:
     ) -> None:
         self.scenario = scenario
         self.now = 0.0
-        self.books = Books([p for p in (dispatcher, scaler) if p is not None])
+        policies = zip(names, (dispatcher, scaler), strict=True)
+        self.books = Books([(name, policy) for name, policy in policies if policy is not None])
         self.stale_events = 0
         self.waiting = Waiting()
         self.nodes = {node.name: NodeState(i, node) for i, node in enumerate(scenario.cluster.nodes)}
@@ -218,17 +219,15 @@ class Controller:
         if self._free_cold_start:
             seconds -= instance.cold_s
         cost = seconds * shape.usd_per_s / len(tasks)
-        if event.outcomes is None:
-            for task in tasks:
-                self._done(instance, event, task, cost, ALL_WELL)
-        else:
-            for task, outcome in zip(tasks, event.outcomes, strict=True):
-                self._done(instance, event, task, cost, outcome)
+        for i, task in enumerate(tasks):
+            outcome = ALL_WELL if event.outcomes is None else event.outcomes[i]
+            self._done(instance, event, task, cost, outcome, now)
 
-    def _done(self, instance: InstanceState, event: ev.Finished, task: Task, cost: float, outcome: ev.Outcome) -> None:
+    def _done(
+        self, instance: InstanceState, event: ev.Finished, task: Task, cost: float, outcome: ev.Outcome, now: float
+    ) -> None:
         """One invocation of a batch has ended: let the next stages wait, or answer, or try again."""
         invocation, state, stage = task
-        now = self.now
         state.cost_usd += cost
         if not (outcome.ok and state.is_open):
             ending = "failed" if state.is_open else "discarded"

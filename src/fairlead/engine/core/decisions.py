@@ -106,11 +106,9 @@ class Decisions:
             return
         self.wake_due = False
         first, watch = len(self._controller.effects), self._stopwatch
-        if watch is None:
-            self._ask(self._dispatcher_name, self._decide, now)
-        else:
-            before = watch()
-            self._ask(self._dispatcher_name, self._decide, now)
+        before = watch() if watch is not None else 0.0
+        self._ask(self._dispatcher_name, self._decide, now)
+        if watch is not None:
             self.times_s.append(watch() - before)
         if self._decision_time is not None:
             self._delay(first, self._decision_time)

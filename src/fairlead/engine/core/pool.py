@@ -89,9 +89,10 @@ class Pool:
         """Turn a busy (or just started) instance idle, and let its capacity be used by others."""
         flavour, node = instance.flavour, instance.node
         if flavour.is_weightless:
+            placement = self._placement
+            placement.version += 1
             node.free = free = node.free + instance.vcpus
-            node.level = self._placement.cpu.shift(node.bit, node.level, free)
-            self._placement.version += 1
+            node.level = placement.cpu.shift(node.bit, node.level, free)
         else:
             self._give_back(instance, now)
             self._hold(instance)

@@ -107,11 +107,14 @@ class _Simulation:
         self.loops = [
             _Loop(i, loop, seed) for i, loop in enumerate(a for a in scenario.arrivals if isinstance(a, ClosedLoop))
         ]
-        for i, one in enumerate(p for p in (dispatcher, scaling) if p is not None):
-            one.prepare(self._site(one), np.random.default_rng((seed, 1_000_003, i)))
-        self.controller = Controller(
-            scenario, dispatcher, scaling, perf_counter, (self.policy_name, self.scaler_name or "scaler")
-        )
+        names = (self.policy_name, self.scaler_name or "scaler")
+        for i, one in enumerate((dispatcher, scaling)):
+            if one is not None:
+                try:
+                    one.prepare(self._site(one), np.random.default_rng((seed, 1_000_003, i)))
+                except Exception as error:
+                    raise PolicyError(names[i], 0.0, error) from error
+        self.controller = Controller(scenario, dispatcher, scaling, perf_counter, names)
         self.heap: list[tuple[float, int, object]] = []  # (instant, sequence, event or call)
         self.sequence = 0
         self.background = 0  # how many of them are faults and pressure, which alone keep no run going

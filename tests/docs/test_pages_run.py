@@ -1,0 +1,33 @@
+"""What the documentation shows is run, and prints what it says."""
+
+import pytest
+from doc_pages import DOCS, ROOT, RUN, blocks, run_page, run_python
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_blocks_run_and_print_what_is_shown(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(page, tmp_path)
+
+
+def test_the_policy_of_contributing_passes_its_own_tests(tmp_path):
+    parts = [b.text for b in blocks(ROOT / "CONTRIBUTING.md") if b.language == "python" and b.mark != "fragment"]
+    (tmp_path / "test_contributing.py").write_text("\n".join(parts), encoding="utf-8")
+    done = run_python(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "."], tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda script: script.stem)
+def test_example_runs(script, tmp_path):
+    done = run_python(["-W", "error", str(script)], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert not any(tmp_path.iterdir()), "an example leaves files behind."
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    done = run_python(["-m", "mkdocs", "build", "--strict", "-q", "-d", str(tmp_path / "site")], ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    built = {file.relative_to(tmp_path / "site").with_suffix(".md") for file in (tmp_path / "site").rglob("*.html")}
+    assert {page.relative_to(DOCS) for page in DOCS.rglob("*.md")} <= built
