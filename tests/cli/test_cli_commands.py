@@ -1,14 +1,18 @@
 """The other commands: demo, policies, report, and the frame around them."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from run_cli import run_cli
+from run_cli import SOURCE, run_cli
 from typer.testing import CliRunner
 
+import fairlead
 from fairlead.cli import COMMANDS, app
 from fairlead.cli.policies import describe
 from fairlead.policy import Policy, policy_names
@@ -118,6 +122,23 @@ def test_runs_that_differ_in_their_settings_only_are_not_averaged():
     assert "run" in invoke("report", "a", "b").stdout
 
 
+def test_runs_that_differ_in_a_parameter_are_told_apart_by_it():
+    for mode in ("compat", "fixed"):
+        invoke("simulate", "kaas-example", "-p", "kaas-srtf", "--set", f"policy.mode={mode}", "--out", mode)
+    shown = invoke("report", "compat", "fixed", "--trace", "trace.json").stdout
+    assert "kaas-srtf (mode=compat)" in shown
+    assert "kaas-srtf (mode=fixed)" in shown
+    assert Path("trace-kaas-srtf-mode=compat.json").exists()
+
+
+def test_stored_points_are_in_the_order_of_their_numbers():
+    invoke("simulate", "kaas-gpus", "--set", "duration_s=20", "--out", "o", "--quiet")
+    found = json.loads(invoke("report", "o", "--json", "-").stdout)["results"]
+    counts = [one["point"]["cluster.nodes.0.count"] for one in found]
+    assert counts == sorted(counts)
+    assert max(counts) > 9
+
+
 def test_same_run_named_twice_counts_once():
     invoke("simulate", "kaas-example", "--out", "a")
     found = json.loads(invoke("report", "a", "a/kaas-balance-seed-0", "--json", "-").stdout)["results"]
@@ -137,3 +158,19 @@ def test_version_and_help(folder):
     for command in COMMANDS:
         assert "Usage: " in invoke(command, "--help").stdout
     assert run_cli("--version", cwd=folder).stdout.startswith("fairlead ")
+
+
+def test_the_frame_starts_without_engine_and_tables(folder):
+    code = "import sys, fairlead.cli; print(sorted({'numpy', 'polars', 'fairlead.engine'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True
+    )
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_every_public_name_is_there_when_asked_for():
+    assert set(fairlead.__all__) <= set(dir(fairlead))
+    for name in fairlead.__all__:
+        assert getattr(fairlead, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+        fairlead.simulat  # noqa: B018

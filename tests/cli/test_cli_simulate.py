@@ -69,7 +69,7 @@ def test_results_do_not_depend_on_the_number_of_processes():
 
 def test_parameter_goes_to_the_policy_that_was_chosen():
     (one,) = results("quickstart", *SHORT, "--policy", "earliest-deadline", "--set", "policy.headroom=0.4")
-    assert one["parameters"] == {"headroom": 0.4}
+    assert one["parameters"]["headroom"] == 0.4
 
 
 def test_parameter_goes_to_the_scenarios_own_policy_when_none_was_chosen():
@@ -117,6 +117,12 @@ def test_files_are_written_and_named(folder):
     assert all(Path(path).exists() for path in wrote)
     assert sorted(path.name for path in Path("records").iterdir()) == ["kaas-balance-seed-0", "kaas-srtf-seed-0"]
     assert "fairlead simulate kaas-example --policy kaas-srtf" in Path("new/page.html").read_text()
+
+
+def test_policy_named_twice_runs_once_and_says_so():
+    done = simulate("kaas-example", "-p", "fifo", "-p", "fifo", "--json", "-")
+    assert len(json.loads(done.stdout)["results"]) == 1
+    assert "Warning: --policy fifo was given 2 times" in done.stderr
 
 
 def test_single_run_has_its_trace_where_it_was_asked_for():

@@ -61,14 +61,19 @@ def test_bad_scenario_ends_the_process_with_two(folder):
         (("simulate", "quickstart", "--policy", "fifo", "--set", "policy.mode=compat"), "fifo has no such parameter"),
         (("simulate", "quickstart", "--policy", "fifo", "--set", "policy.queue_limit=many"), "policy.queue_limit"),
         (("simulate", "quickstart", "--policy", "fifo", "--set", "policy.dispatch=fifo"), "leave one out"),
-        (("simulate", "quickstart", "--seeds", "0"), "--seeds"),
+        (("simulate", ""), "Name a scenario"),
+        (("simulate", "quickstart", "--policy", "fifo,least-loaded"), "--policy fifo --policy least-loaded"),
+        (("simulate", "quickstart", "--scaler", "x"), "--scaler none is without"),
+        (("simulate", "quickstart", "--seeds", "0"), "'--seeds': must be a whole number of at least 1; got '0'"),
+        (("simulate", "quickstart", "--seeds", "abc"), "'--seeds': must be a whole number of at least 1; got 'abc'"),
         (("simulate", "quickstart", "--jobs", "0"), "--jobs"),
-        (("simulate", "quickstart", "--seed", "-1"), "--seed"),
+        (("simulate", "quickstart", "--seed", "-1"), "at least 0; got '-1'"),
         (("simulate", "quickstart", "--report", "."), "is a folder; a file is needed"),
         (("simulate", "quickstart", "--report", "-"), "for --json only"),
         (("simulate", "quickstart", "--report", "a.b", "--json", "./a.b"), "name the same file"),
         (("policies", "fiffo"), "Did you mean 'fifo'?"),
         (("report", "nowhere"), "no run is here"),
+        (("report", "nowhere"), "`fairlead simulate --out` writes runs"),
         (("report",), "Missing argument"),
         (("reproduce", "no-such-thing"), "no-such-thing"),
         (("reproduce",), "Name what to reproduce"),
@@ -100,3 +105,18 @@ def test_records_need_a_folder():
 def test_checked_paths_leave_nothing_behind():
     fault("simulate", "quikstart", "--report", "page.html", "--json", "results.json")
     assert list(Path().iterdir()) == []
+
+
+def test_file_named_without_its_ending_is_pointed_to():
+    Path("own.yaml").touch()
+    assert "there is a file own.yaml" in fault("simulate", "own")
+
+
+@pytest.mark.parametrize("policy", [(), ("-p", "fifo")], ids=["own-policy", "chosen-policy"])
+def test_misspelt_name_in_a_setting_is_what_is_asked_about(policy):
+    message = fault("simulate", "quickstart", *policy, "--set", "functions.detct.memory_gb=1")
+    assert "functions.detct.latency: is missing. Without --set functions.detct.memory_gb=1" in message
+
+
+def test_experiment_is_looked_up_before_anything_is_begun():
+    assert "Reproducing" not in fault("reproduce", "no-such-thing")

@@ -141,6 +141,31 @@ def test_the_best_stands_out():
     assert '<td class="best">1.00 s</td>' in page
 
 
+def test_of_those_that_look_equally_cheap_the_better_is_named():
+    cheap = {"fifo": 9.0, "edf": 1.0}
+    runs = [recording([request(0, 0.0, 9.0), request(1, 0.0, end)], policy=name) for name, end in cheap.items()]
+    best = recording(
+        [request(0, 0.0, 1.0), request(1, 0.0, 1.0)], [invocation(0, 0.0, 0.0, 1.0, batch=0, cost=1.0)], policy="esg"
+    )
+    page = render_html([*runs, best])
+    assert "<b>esg</b> answers 100.0 %" in page
+    assert "the cheapest, <b>edf</b>, 50.0 % for $0;" in page
+
+
+def test_the_quickest_is_named_where_nothing_else_differs():
+    page = render_html([recording([request(0, 0.0, end)], policy=name) for name, end in (("a", 2.0), ("b", 1.0))])
+    assert "for $0; <b>b</b> is the quickest, with a mean latency of 1.00 s." in page
+
+
+def test_parameters_tell_runs_of_one_policy_apart():
+    page = render_html([small(parameters={"mode": mode}, seed=seed) for mode in ("a", "b") for seed in (0, 1)])
+    text = " ".join(outline(page).texts)
+    assert "fifo (mode=a)" in text
+    assert "fifo (mode=b)" in text
+    assert "over 2 seeds" in text
+    assert "Run it again" not in text  # one command gives a policy one set of parameters
+
+
 def test_names_cannot_break_out_of_the_page():
     run = recording(
         [request(0, 0.0, 1.0, workflow=EVIL), request(1, 0.0, 1.0, workflow="other")],

@@ -172,3 +172,17 @@ def test_aggregate_keeps_policies_scalers_and_points_apart():
     rows = aggregate(summarise(run) for run in runs)
     assert [(row.scaler, row.point["rate"]) for row in rows] == [(None, 1), (None, 2), ("s", 1), ("s", 2)]
     assert all(row.seeds == (0, 1) for row in rows)
+
+
+def test_aggregate_keeps_parameters_apart():
+    runs = [small(seed=seed, parameters={"mode": mode, "limit": inf}) for seed in (0, 1) for mode in ("a", "b")]
+    rows = aggregate(summarise(run) for run in runs)
+    assert [(row.parameters["mode"], row.seeds) for row in rows] == [("a", (0, 1)), ("b", (0, 1))]
+
+
+def test_parameters_that_are_written_otherwise_are_the_same():
+    runs = [
+        small(seed=0, parameters={"sizes": (1, 2), "mode": "a"}),
+        small(seed=1, parameters={"mode": "a", "sizes": [1, 2]}),
+    ]
+    assert len(aggregate(summarise(run) for run in runs)) == 1

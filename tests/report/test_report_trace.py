@@ -59,6 +59,14 @@ def test_counters_follow_what_waits_and_what_is_busy(tmp_path):
     assert busy == [(1.0, 1), (2.0, 2), (3.0, 1), (4.0, 0), (7.0, 1), (8.0, 0)]
 
 
+def test_every_counter_is_in_order(tmp_path):
+    times = {}
+    for event in events(small(), tmp_path, "C"):
+        key = event["pid"], event["name"]
+        assert event["ts"] > times.get(key, -1)
+        times[key] = event["ts"]
+
+
 def test_refused_requests_are_marked_with_the_reason(tmp_path):
     (mark,) = events(small(), tmp_path, "i")
     assert (mark["name"], mark["ts"], mark["args"]["reason"]) == ("rejected: main", 3e6, "too late")

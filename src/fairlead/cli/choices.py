@@ -1,10 +1,14 @@
 """From what was typed to scenarios: which file, who decides, and what is set otherwise."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from textwrap import wrap
 
-from fairlead.cli.errors import UsageError
+import typer
+
+from fairlead.cli.errors import UsageError, warn
 from fairlead.errors import ConfigError, Fault, UnknownPolicyError
 from fairlead.policy import policy_class, policy_faults, role
 from fairlead.workload import PolicyChoice, Scenario, load_scenario, scenario_points, shipped_scenarios
@@ -32,9 +36,46 @@ def choose_scenarios(
 
     A policy keeps the parameters of the file only if it is the file's own. Raises `ConfigError` with every fault.
     """
-    if source is None:
+    if not source:
         raise UsageError(f"Name a scenario: a YAML file, or one of these.\n{_shipped_listing()}")
+    _check_is_no_stem(source)
+    _check_names(policies)
     overrides = parse_settings(settings)
+    try:
+        return _choose(source, policies, scaler, overrides)
+    except ConfigError as error:
+        raise ConfigError(source, _with_causes(source, error.faults, overrides)) from error
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, object]:
+    """`key=value` texts as overrides; values are read as in a file. A key given twice has its last value."""
+    overrides: dict[str, object] = {}
+    for setting in settings:
+        key, sign, value = setting.partition("=")
+        if not sign or not key.strip():
+            raise UsageError(f"--set {setting!r} must be key=value, such as arrivals.0.rate_rps=20.")
+        overrides[key.strip()] = value
+    return overrides
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """Reads an option that counts; what is no whole number, or below `least`, is refused with what was typed."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise typer.BadParameter(f"must be a whole number of at least {least}; got {text!r}.")
+        return number
+
+    return read
+
+
+def _choose(
+    source: str, policies: Sequence[str], scaler: str | None, overrides: Mapping[str, object]
+) -> list[tuple[dict[str, object], Scenario]]:
     own = None
     if policies or scaler is not None:
         chosen = [part for part, is_given in ((DISPATCHER, policies), (SCALER, scaler)) if is_given]
@@ -54,15 +95,49 @@ def choose_scenarios(
     return [pair for same_point in zip(*by_policy, strict=True) for pair in same_point]
 
 
-def parse_settings(settings: Sequence[str]) -> dict[str, object]:
-    """`key=value` texts as overrides; values are read as in a file. A key given twice has its last value."""
-    overrides: dict[str, object] = {}
-    for setting in settings:
-        key, sign, value = setting.partition("=")
-        if not sign or not key.strip():
-            raise UsageError(f"--set {setting!r} must be key=value, such as arrivals.0.rate_rps=20.")
-        overrides[key.strip()] = value
-    return overrides
+def _check_is_no_stem(source: str) -> None:
+    if Path(source).exists() or source in shipped_scenarios():
+        return
+    for suffix in (".yaml", ".yml"):
+        if Path(source + suffix).is_file():
+            raise UsageError(f"No scenario is named {source!r}, but there is a file {source}{suffix}; name that.")
+
+
+def _check_names(policies: Sequence[str]) -> None:
+    for name in policies:
+        if "," in name:
+            repeated = " ".join(f"{DISPATCHER.option} {one.strip()}" for one in name.split(",") if one.strip())
+            raise UsageError(f"{DISPATCHER.option} takes one name; got {name!r}. Repeat it: {repeated}")
+    for name, count in Counter(policies).items():
+        if count > 1:
+            warn(f"{DISPATCHER.option} {name} was given {count} times; it runs once per seed.")
+
+
+def _with_causes(source: str, faults: Sequence[Fault], overrides: Mapping[str, object]) -> list[Fault]:
+    """The faults; one beside a setting of --set, which the file does not have by itself, says which.
+
+    A name that is spelt wrong makes a new entry, whose faults do not look like a wrong name.
+    """
+    try:
+        scenario_points(source)
+        own: set[Fault] = set()
+    except ConfigError as error:
+        own = set(error.faults)
+    explained = []
+    for fault in faults:
+        causes = [key for key in overrides if key != fault.path and _is_beside(fault.path, key)]
+        if causes and fault not in own:
+            key = causes[0]
+            hint = f"Without --set {key}={overrides[key]} this is no fault; is the name in it right?"
+            explained.append(Fault(fault.path, f"{fault.message} {hint}"))
+        else:
+            explained.append(fault)
+    return explained
+
+
+def _is_beside(path: str, key: str) -> bool:
+    parent, _, _ = key.rpartition(".")
+    return parent.count(".") > 0 and path.startswith(f"{parent}.")
 
 
 def _choice(part: Part, name: str | None, own: PolicyChoice | None) -> dict[str, object]:
@@ -92,7 +167,11 @@ def _check_policy(choice: PolicyChoice, path: str) -> list[Fault]:
     try:
         found = role(policy_class(choice.name))
     except UnknownPolicyError:
-        return policy_faults(choice.name, choice.parameters, path)
+        unknown = policy_faults(choice.name, choice.parameters, path)
+        if part is DISPATCHER:
+            return unknown
+        hint = f"`fairlead policies` says which of them scale; {part.option} {NO_SCALER} is without."
+        return [Fault(fault.path, f"{fault.message} {hint}") for fault in unknown]
     if found != part.name_key:
         other = DISPATCHER if part is SCALER else SCALER
         does, needed = ("scales", "dispatches") if found == SCALER.name_key else ("dispatches", "scales")

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead.cli.choices import choose_scenarios
-from fairlead.cli.outputs import check_files, check_folder, write_page, write_traces
+from fairlead.cli.outputs import check_files, check_folder, write_traces
 from fairlead.cli.progress import RunProgress
 from fairlead.cli.runs import Task, run_all, warn_of_refusals
 from fairlead.cli.simulate import end, show_summaries
-from fairlead.report import Summary
+from fairlead.report import Summary, write_html
 
 SCENARIO = "quickstart"
 POLICIES = ("fifo", "least-loaded", "earliest-deadline")
@@ -21,7 +21,7 @@ POLICIES = ("fifo", "least-loaded", "earliest-deadline")
 def demo(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report and the trace go.")] = Path("runs/demo"),
 ) -> None:
-    """Compare three policies on a small photo service, in a few seconds."""
+    """Compare three policies on a small photo service."""
     page, trace = out / "report.html", out / "trace.json"
     check_folder("--out", out)
     check_files({"--out": page})
@@ -35,7 +35,7 @@ def demo(
     finished = run_all(tasks, RunProgress(f"Simulating {SCENARIO}", tasks))
     warn_of_refusals(finished.outcomes)
     if len(finished.summaries) == len(tasks):
-        write_page(finished.recordings, page)
+        write_html(finished.recordings, page)
         best = max(finished.summaries, key=_merit)
         write_traces([one for one in finished.recordings if one.policy == best.policy], trace)
         show_summaries(finished.summaries, f"{SCENARIO}, seed 0")

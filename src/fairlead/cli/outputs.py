@@ -9,7 +9,8 @@ import typer
 
 from fairlead.cli.errors import UsageError
 from fairlead.model import Recording
-from fairlead.report import write_html, write_trace
+from fairlead.report import write_trace
+from fairlead.report.labels import who_labels
 
 STDOUT = "-"
 
@@ -54,25 +55,22 @@ def write_json(value: object, target: str) -> None:
         raise UsageError(f"--json {target}: cannot be written: {_reason(error)}.") from error
 
 
-def write_page(recordings: Sequence[Recording], path: Path, command: str | None = None) -> Path:
-    """Write the HTML page of these runs."""
-    return write_html(recordings, path, command=command)
-
-
 def write_traces(recordings: Sequence[Recording], path: Path) -> list[Path]:
     """One trace per policy and sweep point, of its first seed; where there are several, the name tells them apart."""
     firsts: dict[str, Recording] = {}
-    for recording in recordings:
-        firsts.setdefault(file_name(recording.policy, recording.scaler, recording.point), recording)
+    for who, recording in zip(who_labels(recordings), recordings, strict=True):
+        firsts.setdefault(file_name(who, recording.point), recording)
     if len(firsts) == 1:
         return [write_trace(recordings[0], path)]
     return [write_trace(one, path.with_name(f"{path.stem}-{name}{path.suffix}")) for name, one in firsts.items()]
 
 
-def file_name(policy: str, scaler: str | None, point: Mapping[str, object], seed: int | None = None) -> str:
-    """A run's name as a file or folder: `esg+simppo-rate_scale=0.2-seed-0`."""
-    parts = [f"{policy}+{scaler}" if scaler else policy]
-    parts += [f"{key}={value}" for key, value in point.items()]
+def file_name(who: str, point: Mapping[str, object], seed: int | None = None) -> str:
+    """A run's name as a file or folder: `esg+simppo-rate_scale=0.2-seed-0`; parameters follow the policy's name."""
+    parts = [
+        who.replace(" + ", "+").replace(" (", "-").replace(")", ""),
+        *(f"{key}={value}" for key, value in point.items()),
+    ]
     if seed is not None:
         parts.append(f"seed-{seed}")
     return re.sub(r"[^\w.+=-]+", "_", "-".join(parts))[:200]

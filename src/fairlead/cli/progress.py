@@ -98,5 +98,10 @@ class RunProgress(ShareProgress):
         self._show(index)
 
     def _show(self, index: int) -> None:
-        doing = f"{len(self._finished)}/{len(self._steps)} done, {self._steps[index].label}"
-        self.reach(sum(self._reached_s) / sum(step.duration_s for step in self._steps), doing)
+        step = self._steps[index]
+        doing = f"{len(self._finished)}/{len(self._steps)} done, {step.label}"
+        if index not in self._finished and self._reached_s[index] >= step.duration_s:
+            doing += ", no more arrivals"
+        share = sum(self._reached_s) / sum(one.duration_s for one in self._steps)
+        # What is still open when arrivals stop can take longer than all the rest: that is not done.
+        self.reach(share if len(self._finished) == len(self._steps) else min(share, 0.99), doing)

@@ -1,5 +1,6 @@
 """`fairlead report`: tables, pages and traces from runs that were stored."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -7,10 +8,11 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.errors import UsageError
-from fairlead.cli.outputs import STDOUT, check_files, write_json, write_page, write_traces
+from fairlead.cli.outputs import STDOUT, check_files, write_json, write_traces
 from fairlead.cli.simulate import show_summaries
 from fairlead.model import Recording
-from fairlead.report import read_run, results_json, summarise
+from fairlead.report import read_run, results_json, summarise, write_html
+from fairlead.report.labels import identity
 
 RUN_FILE = "run.json"
 
@@ -19,7 +21,7 @@ def report(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN...",
+            metavar="RUN",
             show_default=False,
             help="Folders of runs, as simulate --out leaves them; a folder that holds such folders stands for them.",
         ),
@@ -45,7 +47,7 @@ def report(
     name = recordings[0].scenario
     wrote: list[Path] = []
     if html is not None:
-        wrote.append(write_page(recordings, html))
+        wrote.append(write_html(recordings, html))
     if trace is not None:
         wrote += write_traces(recordings, trace)
     if json_to is not None:
@@ -61,8 +63,8 @@ def report(
 def read_runs(folders: list[Path]) -> list[Recording]:
     """The runs in these folders, each once.
 
-    Runs that differ in nothing but their folder (the settings, say) get the folder that was named as a point of their
-    own; otherwise they would count as seeds of one run.
+    Records do not have the settings of their scenario. Runs that look the same but for their folder get the one that
+    was named as a point of their own; otherwise they would count as seeds of one run.
     """
     found: dict[Path, tuple[str, Recording]] = {}
     for folder in folders:
@@ -70,7 +72,7 @@ def read_runs(folders: list[Path]) -> list[Recording]:
             if run.resolve() not in found:
                 found[run.resolve()] = (str(folder), read_run(run))
     recordings = [recording for _, recording in found.values()]
-    if len({_identity(recording) for recording in recordings}) == len(recordings):
+    if len({(identity(recording), recording.seed) for recording in recordings}) == len(recordings):
         return recordings
     return [replace(recording, point={"run": named, **recording.point}) for named, recording in found.values()]
 
@@ -78,10 +80,11 @@ def read_runs(folders: list[Path]) -> list[Recording]:
 def _run_folders(folder: Path) -> list[Path]:
     if (folder / RUN_FILE).exists() or not folder.is_dir():
         return [folder]
-    inside = sorted(file.parent for file in folder.glob(f"*/{RUN_FILE}"))
+    inside = sorted((file.parent for file in folder.glob(f"*/{RUN_FILE}")), key=_by_number)
     complete = [run for run in inside if not run.name.startswith("failed-")]
     return complete or [folder]
 
 
-def _identity(recording: Recording) -> tuple[object, ...]:
-    return (recording.policy, recording.scaler, recording.seed, str(dict(recording.point)))
+def _by_number(folder: Path) -> list[object]:
+    """Orders names as people do: 2 before 10. Texts and numbers take turns, so that they are never compared."""
+    return [float(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+(?:\.\d+)?)", folder.name))]

@@ -12,6 +12,7 @@ from fairlead.cli.errors import FAILED, UsageError
 from fairlead.cli.outputs import STDOUT, check_files, write_json
 from fairlead.cli.progress import ShareProgress
 from fairlead.cli.tables import fit_table, hanging, show_value
+from fairlead.errors import UnknownNameError
 from fairlead.experiments import EXPERIMENTS, Claim, Reproduction, run_experiment
 from fairlead.report.metrics import json_values
 
@@ -39,6 +40,8 @@ def reproduce(
         return
     if name is None:
         raise UsageError(f"Name what to reproduce: {', '.join(EXPERIMENTS)}. --list says what they are.")
+    if name not in EXPERIMENTS:  # said before anything is begun
+        raise UnknownNameError("experiment", name, EXPERIMENTS)
     with ShareProgress(f"Reproducing {name}", is_quiet=is_quiet) as progress:
         result = run_experiment(name, quick=is_quick, progress=progress.reach)
     if json_to is not None:

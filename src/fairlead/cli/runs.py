@@ -17,7 +17,7 @@ from fairlead.engine import simulate
 from fairlead.errors import ConfigError, PolicyError
 from fairlead.model import Recording, Refusal
 from fairlead.report import Summary, summarise, write_run
-from fairlead.report.metrics import point_label, policy_label
+from fairlead.report.labels import point_label, policy_label
 from fairlead.workload import Scenario
 
 FAILED_RUNS = Path("runs")
@@ -40,9 +40,7 @@ class Task:
     @property
     def label(self) -> str:
         """Who decides, where in the sweep, and the seed."""
-        scaler = self.scenario.scaler
-        who = policy_label(self.scenario.policy.name, scaler.name if scaler else None)
-        return ", ".join(part for part in (who, point_label(self.point), f"seed {self.seed}") if part)
+        return ", ".join(part for part in (self._who, point_label(self.point), f"seed {self.seed}") if part)
 
     @property
     def duration_s(self) -> float:
@@ -52,8 +50,12 @@ class Task:
     @property
     def folder_name(self) -> str:
         """The name of the run's own folder."""
+        return file_name(self._who, self.point, self.seed)
+
+    @property
+    def _who(self) -> str:
         scaler = self.scenario.scaler
-        return file_name(self.scenario.policy.name, scaler.name if scaler else None, self.point, self.seed)
+        return policy_label(self.scenario.policy.name, scaler.name if scaler else None)
 
 
 @dataclass(frozen=True, kw_only=True)

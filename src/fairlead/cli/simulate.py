@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fairlead.cli.choices import NO_SCALER, choose_scenarios
+from fairlead.cli.choices import NO_SCALER, choose_scenarios, whole_number
 from fairlead.cli.errors import INTERRUPTED, show_failure
-from fairlead.cli.outputs import STDOUT, check_files, check_folder, write_json, write_page, write_traces
+from fairlead.cli.outputs import STDOUT, check_files, check_folder, write_json, write_traces
 from fairlead.cli.progress import RunProgress
 from fairlead.cli.runs import Finished, Task, run_all, warn_of_refusals
-from fairlead.report import Summary, comparison_table, results_json, sweep_table
+from fairlead.report import Summary, result_tables, results_json, write_html
 
 
 def simulate(
@@ -47,10 +47,15 @@ def simulate(
             help="Change a setting, such as arrivals.0.rate_rps=20 or policy.headroom=0.2; repeatable.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds to run each policy with.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, metavar="K", help="The first seed.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(parser=whole_number(1), metavar="N", help="How many seeds to run each policy with.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(parser=whole_number(0), metavar="K", help="The first seed.")] = 0,
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=1, metavar="N", help="Worker processes. Results do not depend on it.")
+        int,
+        typer.Option(
+            "--jobs", "-j", parser=whole_number(1), metavar="N", help="Worker processes. Results do not depend on it."
+        ),
     ] = 1,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - for standard output.")
@@ -100,16 +105,9 @@ def simulate(
 def show_summaries(summaries: Sequence[Summary], title: str) -> None:
     """Print the comparison: one table, or one per number where a sweep meets several policies."""
     console = Console(highlight=False)
-    policies = {(summary.policy, summary.scaler) for summary in summaries}
-    points = {str(summary.point) for summary in summaries}
-    if len(policies) == 1 or len(points) == 1:
-        console.print(comparison_table(summaries, title=title, width=console.width))
-        return
-    metrics = {"slo_attainment": "answered in time", "latency_s.mean": "mean latency", "cost_usd": "cost"}
-    if all(summary.slo_attainment == 1 for summary in summaries):  # most often, there is no objective
-        del metrics["slo_attainment"]
-    for metric, heading in metrics.items():
-        console.print(sweep_table(summaries, metric, title=f"{title}: {heading}"))
+    for table in result_tables(summaries, title=title, width=console.width):
+        console.print(table)
+        console.print()
 
 
 def end(finished: Finished, count: int) -> None:
@@ -133,7 +131,7 @@ def _write(
     if not finished.summaries:
         return wrote
     if report is not None:
-        wrote.append(write_page(finished.recordings, report, command))
+        wrote.append(write_html(finished.recordings, report, command=command))
     if trace is not None:
         wrote += write_traces(finished.recordings, trace)
     if json_to is not None:

@@ -4,12 +4,14 @@ Every run is a pure function of its case and seed, so results do not depend on h
 """
 
 import multiprocessing
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -83,16 +85,22 @@ def origin(seeds: Sequence[int]) -> str:
 def _all(cases: Sequence[Case], seeds: tuple[int, ...]) -> Iterator[tuple[Case, list[Summary]]]:
     """Every case as it is done, in any order."""
     done: set[str] = set()
-    if len(cases) * len(seeds) >= _WORTH_IT and multiprocessing.cpu_count() > 1:
+    if len(cases) * len(seeds) >= _WORTH_IT and multiprocessing.cpu_count() > 1 and _can_spawn():
         try:
             for case, summaries in _in_parallel(cases, seeds):
                 done.add(case.name)
                 yield case, summaries
         except BrokenProcessPool:
-            pass  # a script whose main module cannot be imported again: go on alone
+            pass  # a worker could not start, as in a script without a main guard: go on alone
     for case in cases:
         if case.name not in done:
             yield case, run_case(case, seeds)
+
+
+def _can_spawn() -> bool:
+    """Whether another process can import the main module: not if that was typed in or piped."""
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    return main is None or Path(main).exists()
 
 
 def _in_parallel(cases: Sequence[Case], seeds: tuple[int, ...]) -> Iterator[tuple[Case, list[Summary]]]:

@@ -140,17 +140,17 @@ class View(Protocol):
 
     @property
     def fresh(self) -> tuple[Request, ...]:
-        """Requests shown for the first time; one that is not rejected in this call is admitted."""
+        """Requests shown to the dispatcher for the first time; one that it does not reject in this call is admitted."""
         ...
 
     @property
     def freed(self) -> tuple[str, ...]:
-        """Nodes where something finished at this instant."""
+        """Nodes where something finished since the dispatcher was last asked."""
         ...
 
     @property
     def lost(self) -> tuple[Invocation, ...]:
-        """Invocations that were lost at this instant and wait again."""
+        """Invocations that were lost since then and wait again."""
         ...
 
     def oldest(self, workflow: str | None = None, function: str | None = None) -> Invocation | None:

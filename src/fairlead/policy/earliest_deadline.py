@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairlead.model import Configuration, Invocation, Workflow
+from fairlead.model import Configuration, Workflow
 from fairlead.policy.base import Action, Policy, Reject, Site, Start, View
 from fairlead.profile import Estimate
 

@@ -3,7 +3,7 @@
 from fairlead.report.files import read_run, results_json, write_run
 from fairlead.report.html import render_html, write_html
 from fairlead.report.metrics import Aggregate, Estimate, Quantiles, Summary, WorkflowSummary, aggregate, summarise
-from fairlead.report.table import comparison_table, sweep_table
+from fairlead.report.table import comparison_table, result_tables, sweep_table
 from fairlead.report.trace import write_trace
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "comparison_table",
     "read_run",
     "render_html",
+    "result_tables",
     "results_json",
     "summarise",
     "sweep_table",

@@ -89,8 +89,8 @@ def draw_attainment(series: Sequence[Series]) -> Drawing:
 
 def draw_cost(series: Sequence[Series]) -> Drawing:
     """What a run cost, as a bar per policy: running, cold starts, idle; means over seeds."""
-    left, right = 132, 150
-    row = min(64.0, max(28.0, (HEIGHT - TOP - BOTTOM) / max(1, len(series))))
+    left, right = 146, 166
+    row = min(80.0, max(28.0, (HEIGHT - TOP - BOTTOM) / max(1, len(series))))
     totals = [one.mean("cost_usd") or 0.0 for one in series]
     bottom = TOP + row * len(series)
     drawing = Drawing(WIDTH, bottom + BOTTOM, "Cost per policy, by what it was paid for")
@@ -99,13 +99,16 @@ def draw_cost(series: Sequence[Series]) -> Drawing:
     for position, (one, total) in enumerate(zip(series, totals, strict=True)):
         top = TOP + row * position
         drawing.open(f"c{one.index % 8}", series=one.index)
-        drawing.text(left - 10, top + row / 2 + 4, _shorten(one.label, 18), "name", "end")
+        name, sign, told = one.label.partition(" (")
+        drawing.text(left - 10, top + row / 2 + (-3 if sign else 4), _shorten(name, 18), "name", "end")
+        if sign:
+            drawing.text(left - 10, top + row / 2 + 11, _shorten(f"({told}", 22), "tick", "end")
         at = 0.0
         for part, words in (("run", "running"), ("cold_start", "cold starts"), ("idle", "idle")):
             value = one.mean(f"cost_parts_usd.{part}") or 0.0
             if value > 0:
                 title = f"{one.label}, {words}: {show(value, 'usd')}"
-                drawing.rect(x(at), top + 7, x(at + value) - x(at), row - 14, f"part {part}", title)
+                drawing.rect(x(at), top + row / 8, x(at + value) - x(at), 0.75 * row, f"part {part}", title)
             at += value
         drawing.text(x(total) + 8, top + row / 2 + 4, _price_text(one, total), "value")
         drawing.close()
@@ -161,7 +164,7 @@ def draw_sweep(points: Mapping[str, Sequence[Series]], column: Column) -> Drawin
             drawing.text(x(at), y.start + 18, name.partition("=")[2] if key else name, "tick", "middle")
     drawing.text((LEFT + WIDTH - RIGHT) / 2, y.start + 38, key or "sweep point", "label", "middle")
     unit = {"seconds": " (s)", "usd": " (USD)"}.get(column.kind, "")
-    drawing.text(0, y.end - 14, column.heading.replace("p95", "latency p95") + unit, "label")
+    drawing.text(0, y.end - 14, column.heading + unit, "label")
     for line in lines.values():
         drawing.open(_line(line[0][1]), series=line[0][1].index)
         for at, one in line:

@@ -62,7 +62,9 @@ def cost_parts_usd(recording: Recording, invocations: pl.DataFrame | None = None
     """What the counted requests cost, as `run`, `cold_start` and `idle`; the three add up to the cost.
 
     Every attempt is paid for, lost ones too. Idle time is that of all instances over the whole run: from ready
-    to stopped, less the time spent running; it is 0 unless the cluster bills it.
+    to stopped, less the time spent running; it is 0 unless the cluster bills it. It is billed as whole slices: the
+    records do not say what an idle instance holds, so one that keeps its memory only (`idle_holds: memory`) is
+    billed for its vCPUs and vGPUs too.
     """
     price = recording.cluster.price
     rows = counted_invocations(recording) if invocations is None else invocations

@@ -18,7 +18,8 @@ import polars as pl
 
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import INSTANCE_SCHEMA, INVOCATION_SCHEMA, REQUEST_SCHEMA, Cluster, Recording, Refusal
-from fairlead.report.metrics import Summary, plain
+from fairlead.report.labels import plain
+from fairlead.report.metrics import Summary
 
 FORMAT = 1
 RUN = "run.json"
@@ -144,7 +145,9 @@ def _read_head(folder: Path) -> _Run:
     try:
         data = (folder / RUN).read_bytes()
     except OSError as error:
-        what = f"no run is here: {RUN} cannot be read ({error.strerror or error})."
+        what = (
+            f"no run is here: {RUN} cannot be read ({error.strerror or error}). `fairlead simulate --out` writes runs."
+        )
         raise ConfigError(str(folder), [Fault("", what)]) from error
     try:
         values = _untag(msgspec.json.decode(data))

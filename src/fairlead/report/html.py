@@ -12,7 +12,8 @@ from shlex import quote
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import Cluster, Recording
 from fairlead.report.charts import draw_attainment, draw_cost, draw_latency, draw_sweep, draw_trade
-from fairlead.report.metrics import json_values, shared_key
+from fairlead.report.labels import shared_key
+from fairlead.report.metrics import json_values
 from fairlead.report.numbers import Column, find_column, show, show_estimate, shown_columns
 from fairlead.report.series import Bench, Series, group
 from fairlead.report.svg import Drawing
@@ -27,7 +28,11 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 def write_html(
     recordings: Sequence[Recording], path: Path | str, title: str | None = None, *, command: str | None = None
 ) -> Path:
-    """Write the page of these runs, and return where. `command` is how to run them again; by default it is made up."""
+    """Write the page of these runs, and return where.
+
+    `command` is how to run them again. By default it is made up from names and seeds, or left out where these do not
+    tell the runs apart.
+    """
     path = Path(path)
     page = render_html(recordings, title, command=command)
     try:
@@ -46,7 +51,7 @@ def render_html(recordings: Sequence[Recording], title: str | None = None, *, co
     series = bench.last
     name = title or recordings[0].scenario
     body = [
-        _header(recordings, bench, name, command or _command(recordings)),
+        _header(recordings, bench, name, command or _command(recordings, bench)),
         _results(bench),
         *_sweep(bench),
         '<div class="pair">',
@@ -88,7 +93,8 @@ def _header(recordings: Sequence[Recording], bench: Bench, name: str, command: s
     return (
         f'<header><h1>{escape(name)}</h1><p class="facts">{escape(" · ".join(facts))}</p>'
         f'<p class="finding">{_finding(bench)}</p>'
-        f'<p class="command">Run it again: <code>{escape(command)}</code></p></header>'
+        + (f'<p class="command">Run it again: <code>{escape(command)}</code></p>' if command else "")
+        + "</header>"
     )
 
 
@@ -100,12 +106,13 @@ def _finding(bench: Bench) -> str:
     point = f" at {escape(list(bench.points)[-1])}" if len(bench.points) > 1 else ""
     shares = [show(one.mean("slo_attainment"), "share") for one in ranked]
     costs = [show(one.mean("cost_usd"), "usd") for one in ranked]
-    cheapest = min(range(len(ranked)), key=lambda place: (ranked[place].mean("cost_usd") or 0.0, place))
+    # Of those that look equally cheap, the one that does best.
+    cheapest = costs.index(show(min(one.mean("cost_usd") or 0.0 for one in ranked), "usd"))
     names = [f"<b>{escape(one.label)}</b>" for one in ranked]
     if len(ranked) > 1 and len(set(shares)) == 1:
         text = f"All {len(ranked)} policies answer {shares[0]} of the requests in time{point}"
         if len(set(costs)) == 1:
-            return f"{text}, for {costs[0]}."
+            return f"{text}, for {costs[0]}{_quickest(ranked)}."
         return f"{text}; {names[cheapest]} is the cheapest, at {costs[cheapest]}."
     text = f"{names[0]} answers {shares[0]} of the requests in time{point}, for {costs[0]}"
     if costs[cheapest] != costs[0]:
@@ -115,17 +122,26 @@ def _finding(bench: Bench) -> str:
     return text + "."
 
 
+def _quickest(series: Sequence[Series]) -> str:
+    """Who answers soonest on average, where that can be told; HTML."""
+    means = [(mean, one.label) for one in series if (mean := one.mean("latency_s.mean")) is not None]
+    if len({show(mean, "seconds") for mean, _ in means}) < 2:
+        return ""
+    mean, label = min(means)
+    return f"; <b>{escape(label)}</b> is the quickest, with a mean latency of {show(mean, 'seconds')}"
+
+
 def _results(bench: Bench) -> str:
     rows = [(point, one) for point, found in bench.points.items() for one in found]
     columns = shown_columns([one.aggregate for _, one in rows])
     has_points = len(bench.points) > 1 or "" not in bench.points
     key = shared_key([one.aggregate for _, one in rows])
     named = escape(key or "point").replace(".", ".<wbr>")
-    heads = ["<th>policy</th>", *([f'<th class="left wrap">{named}</th>'] if has_points else [])]
+    heads = ["<th>policy</th>", *([f'<th class="left">{named}</th>'] if has_points else [])]
     heads += [f'<th title="{escape(column.note)}">{escape(column.heading)}</th>' for column in columns]
     body = []
     for point, one in rows:
-        cells = [f'<th scope="row">{_swatch(one)}{escape(one.label)}</th>']
+        cells = [f'<th scope="row">{_name(one)}</th>']
         value = point.partition("=")[2] if key else point
         cells += [f'<td class="left">{escape(value)}</td>'] if has_points else []
         cells += [_cell(one, column, bench.points[point]) for column in columns]
@@ -201,7 +217,7 @@ def _workflows(series: Sequence[Series]) -> Iterable[str]:
                 f"<td>{escape(show(one.mean(f'by_workflow.{name}.{key}'), kind))}</td>"  # type: ignore[arg-type]
                 for key, kind in columns
             )
-            first = f'<th scope="row">{escape(name)}</th><td class="left">{_swatch(one)}{escape(one.label)}</td>'
+            first = f'<th scope="row">{escape(name)}</th><td class="left">{_name(one)}</td>'
             body.append(f"<tr>{first}{cells}</tr>")
     note = f'<p class="note">The first 40 of {len(names)} workflows.</p>' if len(names) > 40 else ""
     yield f"<section><h2>By workflow</h2>{note}{_table(heads, body)}</section>"
@@ -275,6 +291,14 @@ def _swatch(one: Series) -> str:
     return f'<span class="swatch c{one.index % 8}"></span>'
 
 
+def _name(one: Series) -> str:
+    """A series in a table: its parameters, where they tell it from others, are below its name."""
+    name, sign, told = one.label.partition(" (")
+    return f"{_swatch(one)}{escape(name)}" + (
+        f'<small class="told">{escape(sign.strip() + told)}</small>' if sign else ""
+    )
+
+
 def _note(text: str) -> str:
     return f'<p class="note">{escape(text)}</p>' if text else ""
 
@@ -294,7 +318,10 @@ def _hatches() -> str:
     return f'<svg id="defs" aria-hidden="true"><defs>{patterns}</defs></svg>\n'
 
 
-def _command(recordings: Sequence[Recording]) -> str:
+def _command(recordings: Sequence[Recording], bench: Bench) -> str:
+    who = {(recording.policy, recording.scaler) for recording in recordings}
+    if len({one.label for found in bench.points.values() for one in found}) > len(who):
+        return ""  # one command gives a policy one set of parameters
     words = ["fairlead", "simulate", quote(recordings[0].scenario)]
     for policy in dict.fromkeys(recording.policy for recording in recordings):
         words += ["--policy", quote(policy)]

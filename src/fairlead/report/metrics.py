@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from fairlead.model import Recording
 from fairlead.report.counted import batches, cost_parts_usd, counted_invocations, counted_requests, makespan_s, total
+from fairlead.report.labels import identity, plain
 
 
 class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +121,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
-    """The runs of one policy, scaler and sweep point, over seeds.
+    """The runs of one policy with one set of parameters, one scaler and one sweep point, over seeds.
 
     `estimates` has every number of the summaries under a dotted name, such as `latency_s.p95`. A value that is None
     in some runs is averaged over the others.
@@ -128,6 +129,7 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: str
     scaler: str | None
+    parameters: Mapping[str, object]
     point: Mapping[str, object]
     seeds: tuple[int, ...]
     estimates: Mapping[str, Estimate]
@@ -184,45 +186,16 @@ def summarise(recording: Recording) -> Summary:
 
 
 def aggregate(summaries: Iterable[Summary]) -> tuple[Aggregate, ...]:
-    """One entry per policy, scaler and sweep point, in order of first appearance."""
-    groups: dict[tuple[str, str | None, str], list[Summary]] = {}
+    """One entry per policy, scaler, parameters and sweep point, in order of first appearance."""
+    groups: dict[tuple[str, str | None, str, str], list[Summary]] = {}
     for summary in summaries:
-        point = point_label(summary.point)
-        groups.setdefault((summary.policy, summary.scaler, point), []).append(summary)
+        groups.setdefault(identity(summary), []).append(summary)
     return tuple(_aggregate(group) for group in groups.values())
-
-
-def point_label(point: Mapping[str, object]) -> str:
-    """A sweep point in words: `rate_rps=40`; empty outside a sweep."""
-    return ", ".join(
-        f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}" for key, value in point.items()
-    )
-
-
-def shared_key(rows: Iterable[Aggregate]) -> str:
-    """The one setting that a sweep changes; empty where it is not one, or where there is no sweep."""
-    keys = {tuple(row.point) for row in rows}
-    only = keys.pop() if len(keys) == 1 else ()
-    return only[0] if len(only) == 1 else ""
-
-
-def policy_label(policy: str, scaler: str | None) -> str:
-    """Who decided: `esg`, or `esg + simppo` with a scaler."""
-    return f"{policy} + {scaler}" if scaler else policy
 
 
 def json_values(value: object) -> object:
     """The same value for JSON: numbers that JSON does not have become None, unknown types their text."""
     return _finite(plain(value))
-
-
-def plain(value: object) -> object:
-    """The same value as dicts, lists, texts and numbers; a type that is none of these becomes its text."""
-    return msgspec.to_builtins(value, enc_hook=_builtin)
-
-
-def _builtin(value: object) -> object:
-    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 def _finite(value: object) -> object:
@@ -246,6 +219,7 @@ def _aggregate(group: list[Summary]) -> Aggregate:
     return Aggregate(
         policy=group[0].policy,
         scaler=group[0].scaler,
+        parameters=group[0].parameters,
         point=group[0].point,
         seeds=tuple(summary.seed for summary in group),
         estimates={name: _estimate(column) for name, column in columns.items()},

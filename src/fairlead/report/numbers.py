@@ -16,30 +16,32 @@ NONE = "–"
 class Column:
     """One number of a summary: its dotted name, its heading, and what kind of number it is.
 
-    An `optional` one is worth showing only where some run has it above 0.
+    An `optional` one is worth showing only where some run has it above 0. `rank` says which go first where there is
+    no room for all: the highest.
     """
 
     key: str
     heading: str
     kind: Kind
     note: str
+    rank: int = 0
     optional: bool = False
 
 
 COLUMNS = (
     Column(key="slo_attainment", heading="in time", kind="share", note="Share of all requests that met their SLO"),
-    Column(key="goodput_rps", heading="goodput /s", kind="rate", note="Answers in time per second"),
-    Column(key="latency_s.p50", heading="latency p50", kind="seconds", note="Half of the answers came within"),
-    Column(key="latency_s.p95", heading="p95", kind="seconds", note="95 % of the answers came within"),
-    Column(key="latency_s.p99", heading="p99", kind="seconds", note="99 % of the answers came within"),
-    Column(key="wait_s.mean", heading="mean wait", kind="seconds", note="From ready to start, per invocation"),
-    Column(key="cost_usd", heading="cost", kind="usd", note="Allocated vCPU and vGPU time"),
-    Column(key="cold_starts", heading="cold starts", kind="count", note="Batches that had to start their instance"),
-    Column(key="rejected", heading="rejected", kind="count", note="Refused at arrival"),
-    Column(key="dropped", heading="dropped", kind="count", note="Given up after admission", optional=True),
-    Column(key="failed", heading="failed", kind="count", note="Ended with an error", optional=True),
-    Column(key="cancelled", heading="cancelled", kind="count", note="Withdrawn by the caller", optional=True),
-    Column(key="unfinished", heading="unfinished", kind="count", note="Still open when the run ended", optional=True),
+    Column(key="goodput_rps", heading="goodput /s", kind="rate", note="Answers in time per second", rank=6),
+    Column(key="latency_s.p50", heading="latency p50", kind="seconds", note="Half of the answers came within", rank=8),
+    Column(key="latency_s.p95", heading="latency p95", kind="seconds", note="95 % of the answers came within", rank=2),
+    Column(key="latency_s.p99", heading="latency p99", kind="seconds", note="99 % of the answers came within", rank=5),
+    Column(key="wait_s.mean", heading="mean wait", kind="seconds", note="From ready to start, per invocation", rank=7),
+    Column(key="cost_usd", heading="cost", kind="usd", note="Allocated vCPU and vGPU time", rank=1),
+    Column(key="cold_starts", heading="cold starts", kind="count", note="Batches that started their instance", rank=4),
+    Column(key="rejected", heading="rejected", kind="count", note="Refused at arrival", rank=3, optional=True),
+    Column(key="dropped", heading="dropped", kind="count", note="Given up after admission", rank=3, optional=True),
+    Column(key="failed", heading="failed", kind="count", note="Ended with an error", rank=3, optional=True),
+    Column(key="cancelled", heading="cancelled", kind="count", note="Withdrawn by the caller", rank=3, optional=True),
+    Column(key="unfinished", heading="unfinished", kind="count", note="Open when the run ended", rank=3, optional=True),
 )
 
 
@@ -88,6 +90,8 @@ def show_estimate(estimate: Estimate | None, kind: Kind) -> str:
     factor, before, after = _unit(estimate.mean, kind)
     mean, half = estimate.mean * factor, estimate.half_width * factor
     places = 1 if kind in ("share", "count") else _places(mean if mean else half)
+    if kind == "count" and half == 0:  # every seed has the same whole number
+        places = 0
     text = _percentage(mean) if kind == "share" else f"{mean:,.{places}f}"
     return f"{before}{text} ± {half:,.{places}f}{after}"
 

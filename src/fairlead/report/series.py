@@ -1,4 +1,4 @@
-"""The recordings of a page, put together by who decided: one series per policy and scaler."""
+"""The recordings of a page, put together by who decided: one series per policy, parameters and scaler."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import polars as pl
 
 from fairlead.model import Recording
 from fairlead.report.counted import batches, counted_requests, makespan_s
-from fairlead.report.metrics import Aggregate, Summary, aggregate, point_label, policy_label, summarise
+from fairlead.report.labels import point_label, who_labels
+from fairlead.report.metrics import Aggregate, Summary, aggregate, summarise
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """The runs of one policy and scaler at one sweep point, one per seed. `index` decides its colour."""
+    """The runs of one policy, parameters and scaler at one sweep point, one per seed. `index` decides its colour."""
 
     index: int
     label: str
@@ -59,7 +60,7 @@ class Bench:
 def group(recordings: Sequence[Recording]) -> Bench:
     """Recordings in order of first appearance: a policy keeps its colour at every sweep point."""
     summaries = tuple(summarise(recording) for recording in recordings)
-    labels = [policy_label(recording.policy, recording.scaler) for recording in recordings]
+    labels = who_labels(recordings)
     order = {label: index for index, label in enumerate(dict.fromkeys(labels))}
     found: dict[str, dict[str, list[int]]] = {}
     for position, (recording, label) in enumerate(zip(recordings, labels, strict=True)):

@@ -21,10 +21,12 @@ Event = dict[str, object]
 
 
 def write_trace(recording: Recording, path: Path | str) -> Path:
-    """Write the trace, event by event in the order of time, and return where.
+    """Write the trace, one event at a time, and return where.
 
     Cold start, transfer and run of a batch are slices on its instance; the number of invocations that wait and
-    the vCPUs in use on each node are counters; a request that was rejected or dropped is a mark.
+    the vCPUs in use on each node are counters; a request that was rejected or dropped is a mark. Names come first,
+    then the slices, the counters one after the other, and the marks: each of these is in the order of time, the file
+    as a whole is not.
     """
     path = Path(path)
     encoder = msgspec.json.Encoder()

@@ -1,11 +1,15 @@
 """Round Robin, Balance, SRTF and MLFQ: who is next, and where."""
 
 from collections import Counter
+from dataclasses import dataclass
 
 import pytest
 from kaas_runs import kaas, run, starts
 
+from fairlead.engine import simulate
+from fairlead.policy.kaas.affinity import Affinity
 from fairlead.policy.kaas.balance import Balance
+from fairlead.policy.kaas.exclusive import Exclusive
 from fairlead.policy.kaas.mlfq import MultiLevelFeedback
 from fairlead.policy.kaas.round_robin import RoundRobin
 from fairlead.policy.kaas.srtf import ShortestFirst
@@ -111,3 +115,18 @@ def test_seeds_draw_differently():
 def test_mlfq_refuses_impossible_parameters(parameters):
     with pytest.raises(ValueError, match=f"{next(iter(parameters))} must be positive"):
         MultiLevelFeedback(**parameters)
+
+
+@pytest.mark.parametrize("policy", [RoundRobin, Balance, ShortestFirst, MultiLevelFeedback, Exclusive, Affinity])
+def test_a_decision_ends_even_if_nothing_is_carried_out(policy):
+    @dataclass
+    class Ignored(policy):
+        def decide(self, view):
+            counts.append(len(list(super().decide(view))))
+            return iter(())
+
+    counts = []
+    scenario = kaas({"short": [0, 0, 0], "long": [0, 0]}, models=ONE)
+    simulate(scenario, Ignored())
+    assert counts
+    assert max(counts) <= 5

@@ -116,11 +116,6 @@ class Controller:
         self.now = now
         effects: list[fx.Effect] = []
         self.effects = effects
-        if self.fresh:
-            self.fresh = []
-        if self.lost:
-            self.lost = []
-        self.freed = []
         if len(events) > 1:
             events = sorted(events, key=_rank)
         for event in events:
@@ -134,6 +129,14 @@ class Controller:
         if self.waiting.tasks or self.fresh or self.decisions.wake_due:
             self.decisions.ask_dispatcher(now)
         return effects
+
+    def news_is_shown(self) -> None:
+        """Forget what is fresh, freed and lost: the dispatcher has seen it."""
+        if self.fresh:
+            self.fresh = []
+        if self.lost:
+            self.lost = []
+        self.freed = []
 
     @property
     def view(self) -> View:

@@ -110,6 +110,7 @@ class Decisions:
         self._ask(self._dispatcher_name, self._decide, now)
         if watch is not None:
             self.times_s.append(watch() - before)
+        self._controller.news_is_shown()
         if self._decision_time is not None:
             self._delay(first, self._decision_time)
 

@@ -70,6 +70,8 @@ class Affinity(Policy):
         while (best := self._best(view, up, weight_s)) is not None:
             client = best.head.workflow
             yield best.free.start(best.head)
+            if view.is_waiting(best.head):
+                return  # it was not carried out
             self._virtual_s[client] += weight_s[best.head.function]
             self._runs += 1
             self._last_run[client] = self._runs

@@ -23,8 +23,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from fairlead.model import Invocation
 from fairlead.policy.base import Action, Policy, Site, View
-from fairlead.policy.kaas.devices import Devices, Mode, Spot, heads
+from fairlead.policy.kaas.devices import Devices, Free, Mode, Spot, heads
 
 Waiting = dict[str, dict[str, int]]  # by client and function: how many invocations wait
 
@@ -66,28 +67,24 @@ class Exclusive(Policy):
     def decide(self, view: View) -> Iterator[Action]:
         up = self._devices.up(view)
         self._deal(up)
-        waiting: Waiting = {}
-        for client, function in view.queues():
-            waiting.setdefault(client, {})[function] = view.waiting(client, function)
-        for client, functions in waiting.items():
-            for function in functions:
-                if not self._devices.can_hold(function, self._own(client, up)):
-                    self._house(view, client, function, up, waiting)
+        self._house_all(view, up)
         if self.stealing and view.now > self._compared:
             self._compared = view.now
-            self._steal(view, up, waiting)
-        yield from self._dispatch(view, up)
+            self._steal(view, up, _waiting(view))
+        while (found := self._next(view, up)) is not None:
+            free, head = found
+            yield free.start(head)
+            if view.is_waiting(head):
+                return  # it was not carried out
+            self._house_all(view, up)  # what has started may leave its client a device to spare
 
-    def _dispatch(self, view: View, up: list[Spot]) -> Iterator[Action]:
-        has_started = True
-        while has_started:
-            has_started = False
-            for head in heads(view):
-                free = self._devices.first_free(view, head.function, self._own(head.workflow, up))
-                if free is not None:
-                    yield free.start(head)
-                    has_started = True
-                    break
+    def _next(self, view: View, up: list[Spot]) -> tuple[Free, Invocation] | None:
+        """The oldest that can start on a device of its client, and where."""
+        for head in heads(view):
+            free = self._devices.first_free(view, head.function, self._own(head.workflow, up))
+            if free is not None:
+                return free, head
+        return None
 
     def _own(self, client: str, up: list[Spot]) -> list[Spot]:
         return [spot for spot in up if client in self._owners[spot]]
@@ -111,16 +108,29 @@ class Exclusive(Policy):
             if self._devices.can_hold(function, (spot,))
         )
 
-    def _house(self, view: View, client: str, function: str, up: list[Spot], waiting: Waiting) -> None:
-        """Find a device for a client that has none for this function; it may have to wait until one is free."""
+    def _house_all(self, view: View, up: list[Spot]) -> None:
+        """Find a device for every client that has none for a function that waits, as far as that is possible now."""
+        waiting = _waiting(view)
+        has_changed = True
+        while has_changed:  # what one is given may decide what another can have
+            has_changed = False
+            for client, functions in waiting.items():
+                for function in functions:
+                    if not self._devices.can_hold(function, self._own(client, up)):
+                        has_changed |= self._house(view, client, function, up, waiting)
+
+    def _house(self, view: View, client: str, function: str, up: list[Spot], waiting: Waiting) -> bool:
+        """Give a client a device for this function. False if there is none, or none of those to spare is free yet."""
         able = [spot for spot in up if self._devices.can_hold(function, (spot,))]
         spare = [spot for spot in able if self._can_spare(spot, up, waiting)]
         if spare:
             free = self._devices.first_free(view, function, spare)
-            if free is not None:
-                self._owners[free.spot] = [client]
+            if free is None:
+                return False
+            self._owners[free.spot] = [client]
         elif able:
             self._owners[min(able, key=lambda spot: len(self._owners[spot]))].append(client)
+        return bool(able)
 
     def _steal(self, view: View, up: list[Spot], waiting: Waiting) -> None:
         """Move at most one device: to the fullest queue that can take one, from the emptiest that can lose one."""
@@ -141,6 +151,13 @@ class Exclusive(Policy):
                     if work_s[thief] >= self.steal_factor * less_s and self._can_spare(free.spot, up, waiting):
                         self._owners[free.spot] = [thief]
                         return
+
+
+def _waiting(view: View) -> Waiting:
+    waiting: Waiting = {}
+    for client, function in view.queues():
+        waiting.setdefault(client, {})[function] = view.waiting(client, function)
+    return waiting
 
 
 def even_split(spots: list[Spot], clients: list[str]) -> Iterator[tuple[Spot, str]]:

@@ -82,6 +82,8 @@ class MultiLevelFeedback(Policy):
                 return
             head, free = ready[self._draw(sorted(ready))]
             yield free.start(head)
+            if view.is_waiting(head):
+                return  # it was not carried out
 
     def _in_step(self, view: View, up: list[Spot]) -> Iterator[Action]:
         step = ceil(view.now / self.step_s - _CLOSE)
@@ -101,6 +103,8 @@ class MultiLevelFeedback(Policy):
                 yield from self._wake_at(step + 1)
             else:
                 yield found.start(arrived[drawn])
+                if view.is_waiting(arrived[drawn]):
+                    return  # it was not carried out
 
     def _wake_at(self, step: int) -> Iterator[Action]:
         at = step * self.step_s

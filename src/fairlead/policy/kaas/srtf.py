@@ -17,8 +17,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from fairlead.model import Invocation
 from fairlead.policy.base import Action, Policy, Site, View
-from fairlead.policy.kaas.devices import Devices, Mode, Spot, heads, last_arrivals
+from fairlead.policy.kaas.devices import Devices, Free, Mode, Spot, heads, last_arrivals
 
 
 @dataclass
@@ -50,18 +51,25 @@ class ShortestFirst(Policy):
         up = self._devices.up(view)
         expected_s = {function: self._devices.expected_s(view, function) for _, function in view.queues()}
         limit_s = self._shortest_to_come_s(view, up) if self.mode == "compat" else inf
-        while True:
-            for head in sorted(heads(view), key=lambda head: expected_s[head.function]):  # stable: the oldest first
-                if expected_s[head.function] > limit_s:
-                    return
-                free = self._devices.first_free(view, head.function, up)
-                if free is not None:
-                    yield free.start(head)
-                    break
-                if self.mode == "compat" and self._devices.can_hold(head.function, up):
-                    return
-            else:
-                return
+        while (found := self._next(view, up, expected_s, limit_s)) is not None:
+            free, head = found
+            yield free.start(head)
+            if view.is_waiting(head):
+                return  # it was not carried out
+
+    def _next(
+        self, view: View, up: list[Spot], expected_s: dict[str, float], limit_s: float
+    ) -> tuple[Free, Invocation] | None:
+        """The shortest that may start and can, and where."""
+        for head in sorted(heads(view), key=lambda head: expected_s[head.function]):  # stable: the oldest first
+            if expected_s[head.function] > limit_s:
+                return None
+            free = self._devices.first_free(view, head.function, up)
+            if free is not None:
+                return free, head
+            if self.mode == "compat" and self._devices.can_hold(head.function, up):
+                return None
+        return None
 
     def _shortest_to_come_s(self, view: View, up: list[Spot]) -> float:
         """Expected time of the shortest request that has yet to arrive; infinity if none has."""
