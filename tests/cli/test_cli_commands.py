@@ -123,11 +123,11 @@ def test_runs_that_differ_in_their_settings_only_are_not_averaged():
 
 
 def test_runs_that_differ_in_a_parameter_are_told_apart_by_it():
-    for mode in ("compat", "fixed"):
+    for mode in ("compat", "online"):
         invoke("simulate", "kaas-example", "-p", "kaas-srtf", "--set", f"policy.mode={mode}", "--out", mode)
-    shown = invoke("report", "compat", "fixed", "--trace", "trace.json").stdout
+    shown = invoke("report", "compat", "online", "--trace", "trace.json").stdout
     assert "kaas-srtf (mode=compat)" in shown
-    assert "kaas-srtf (mode=fixed)" in shown
+    assert "kaas-srtf (mode=online)" in shown
     assert Path("trace-kaas-srtf-mode=compat.json").exists()
 
 

@@ -4,7 +4,7 @@ import pytest
 from toy_policies import Doing, start_oldest
 
 from fairlead.engine import simulate
-from fairlead.policy import Searched, Start, Wake
+from fairlead.policy import Reject, Searched, Start, Wake
 from fairlead.policy.fifo import Fifo
 from fairlead.testing import cluster, declared, scenario
 from fairlead.workload import ClosedLoop, DecisionTime, Listed
@@ -130,6 +130,16 @@ class TestDecisionTime:
     def test_capacity_is_taken_from_the_start_of_the_decision(self):
         fixed = scenario(1.0, arrivals=[0, 0], on=ONE, decision=DecisionTime(fixed_s=0.25))
         assert rows(simulate(fixed), "start", "end") == [(0.25, 1.25), (1.5, 2.5)]
+
+    def test_requests_that_come_while_the_dispatcher_thinks_are_fresh_afterwards(self):
+        def deed(view):
+            for request in view.fresh:
+                if request.id == 1:
+                    yield Reject(request.id, "no")
+            yield from start_oldest(view)
+
+        recording = simulate(scenario(1.0, arrivals=[0.0, 0.5], decision=DecisionTime(fixed_s=1.0)), Doing(deed))
+        assert recording.requests.sort("request")["outcome"].to_list() == ["completed", "rejected"]
 
     def test_without_it_decisions_take_no_time(self):
         def deed(view):

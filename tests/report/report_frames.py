@@ -39,6 +39,7 @@ def request(id, arrival, end, *, outcome="completed", workflow="main", slo_s=5.0
         "reason": reason,
         "retry_after_s": None,
         "promised": None,
+        "plan": None,
         "cost_usd": cost,
     }
 

@@ -129,9 +129,10 @@ def test_a_parameter_that_is_swept_is_told_by_the_point_only():
     assert "(headroom" not in shown
 
 
-@pytest.mark.parametrize(("width", "count"), [(80, 3), (30, 1)], ids=["side-by-side", "row-by-row"])
+@pytest.mark.parametrize(("width", "count"), [(80, 3), (40, 1)], ids=["side-by-side", "row-by-row"])
 def test_policies_of_a_sweep_stand_side_by_side_where_they_fit(width, count):
-    runs = [small(policy=name, point={"rate": rate}) for name in ("fifo", "kaas-round-robin") for rate in (10, 20)]
+    names = ("fifo", "kaas-round-robin", "earliest-deadline")
+    runs = [small(policy=name, point={"rate": rate}) for name in names for rate in (10, 20)]
     tables = result_tables([summarise(run) for run in runs], title="small", width=width)
     assert len(tables) == count
     assert "kaas-round-robin" in text(tables[0], width=width)

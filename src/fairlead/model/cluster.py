@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import cached_property
 from math import inf
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -97,4 +98,4 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         kinds: dict[str, Node] = {}
         for node in self.nodes:
             kinds.setdefault(node.kind, node)
-        return kinds
+        return MappingProxyType(kinds)

@@ -27,6 +27,7 @@ REQUEST_SCHEMA: Mapping[str, type[pl.DataType]] = {
     "reason": pl.String,  # why it was not completed
     "retry_after_s": pl.Float64,
     "promised": pl.Float64,  # the finish that the policy planned, where it did
+    "plan": pl.String,  # the steps it planned, joined by " -> "
     "cost_usd": pl.Float64,
 }
 
@@ -66,7 +67,7 @@ INSTANCE_SCHEMA: Mapping[str, type[pl.DataType]] = {
     "ready": pl.Float64,  # null if it never was
     "stopped": pl.Float64,  # null if it lived to the end of the run
     "busy_s": pl.Float64,
-    "cause": pl.String,  # what stopped it: expired, evicted, retired, drained, lost, limit
+    "cause": pl.String,  # what stopped it: expired, evicted, retired, drained, lost, limit, preempted
     "on_demand": pl.Boolean,  # started by a run that needed it (a cold start), not ahead of time
 }
 

@@ -13,6 +13,7 @@ A stage runs when all its predecessors are done. Three things go beyond a plain 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
 
 import msgspec
 
@@ -61,7 +62,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def regions(self) -> Mapping[str, str | None]:
         """For each stage, the map stage whose items it runs through; None outside any map."""
-        return _regions(self.stages)
+        return MappingProxyType(_regions(self.stages))
 
     @cached_property
     def functions(self) -> tuple[str, ...]:

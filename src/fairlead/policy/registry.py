@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import get_type_hints
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -105,7 +105,7 @@ def policy_faults(name: str, given: Mapping[str, object], path: str = "policy") 
         try:
             values[key] = msgspec.convert(value, type=known[key][0])
         except msgspec.ValidationError as error:
-            faults.append(Fault(f"{path}.{key}", f"{str(error)[0].lower()}{str(error)[1:]}; got {value!r}."))
+            faults.append(Fault(f"{path}.{key}", _misfit(known[key][0], value, str(error))))
     if not faults:
         try:
             found(**values)
@@ -113,6 +113,12 @@ def policy_faults(name: str, given: Mapping[str, object], path: str = "policy") 
             first = str(error).split(" ", 1)[0]
             faults.append(Fault(f"{path}.{first}" if first in known else path, str(error)))
     return faults
+
+
+def _misfit(wanted: object, value: object, problem: str) -> str:
+    if get_origin(wanted) is Literal:
+        return f"must be one of {', '.join(map(repr, get_args(wanted)))}; got {value!r}."
+    return f"{problem[0].lower()}{problem[1:]}; got {value!r}."
 
 
 def make_policy(name: str, given: Mapping[str, object] | None = None) -> Policy:

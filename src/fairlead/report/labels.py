@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -35,7 +36,7 @@ class Decided(Protocol):
 
 def identity(run: Decided) -> tuple[str, str | None, str, str]:
     """Policy, scaler, parameters and point: runs that share it differ in their seed only."""
-    return (run.policy, run.scaler, repr(plain(run.parameters, is_sorted=True)), point_label(run.point))
+    return (run.policy, run.scaler, _text(run.parameters), point_label(run.point))
 
 
 def who_labels(runs: Iterable[Decided]) -> list[str]:
@@ -78,14 +79,19 @@ def shared_key(runs: Iterable[Decided]) -> str:
     return only[0] if len(only) == 1 else ""
 
 
-def plain(value: object, *, is_sorted: bool = False) -> object:
+def plain(value: object) -> object:
     """The same value as dicts, lists, texts and numbers; a type that is none of these becomes its text."""
-    return msgspec.to_builtins(value, enc_hook=_builtin, order="sorted" if is_sorted else None)
+    return msgspec.to_builtins(value, enc_hook=_builtin)
 
 
 def _differing(group: Sequence[Decided]) -> set[str]:
     keys = {key for run in group for key in run.parameters}
-    return {key for key in keys if len({repr(plain(run.parameters.get(key), is_sorted=True)) for run in group}) > 1}
+    return {key for key in keys if len({_text(run.parameters.get(key)) for run in group}) > 1}
+
+
+def _text(value: object) -> str:
+    """The same for values that are equal once they have been stored: a tuple comes back as a list."""
+    return json.dumps(plain(value), sort_keys=True)
 
 
 def _builtin(value: object) -> object:

@@ -81,22 +81,23 @@ class Ask(NamedTuple):
     reason: str | None
     retry_after_s: float | None
     promised: float | None
+    plan: str | None
     cost_usd: float
 
 
 def runs(recording: Recording) -> list[Run]:
     """The invocation table as rows."""
-    return [Run(*row) for row in recording.invocations.iter_rows()]
+    return [Run(*row) for row in recording.invocations.select(Run._fields).iter_rows()]
 
 
 def lives(recording: Recording) -> list[Life]:
     """The instance table as rows."""
-    return [Life(*row) for row in recording.instances.iter_rows()]
+    return [Life(*row) for row in recording.instances.select(Life._fields).iter_rows()]
 
 
 def asks(recording: Recording) -> list[Ask]:
     """The request table as rows."""
-    return [Ask(*row) for row in recording.requests.iter_rows()]
+    return [Ask(*row) for row in recording.requests.select(Ask._fields).iter_rows()]
 
 
 # --- capacity ------------------------------------------------------------------------------------------------------

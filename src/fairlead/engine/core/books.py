@@ -113,6 +113,7 @@ class Books:
                 reason,
                 retry_after_s,
                 state.promised,
+                state.plan_steps,
                 state.cost_usd,
             )
         )

@@ -186,13 +186,13 @@ class Shape:
     def fits(self, node: NodeState, device: int | None = None) -> bool:
         """Whether an instance could run on this node now, idle ones out of the way."""
         if self.is_undemanding:
-            return node.free >= self.vcpus and node.is_open
+            return node.free >= self.vcpus and node.is_open and device is None
         return (
             node.free >= self.vcpus
             and node.memory_free >= self.memory
             and node.is_open
             and node.kind in self.beliefs
-            and (not self.vgpus or self.device_for(node, device) is not None)
+            and (self.device_for(node, device) is not None if self.vgpus else device is None)
         )
 
 

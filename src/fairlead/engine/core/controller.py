@@ -171,12 +171,12 @@ class Controller:
         if function.start_limit_s < inf:
             self._after(function.start_limit_s, lambda: self._start_limit(instance))
 
-    def run(self, instance: InstanceState) -> None:
-        """Tell the driver to run a batch, now that its instance is ready."""
+    def run(self, instance: InstanceState, at: float) -> None:
+        """Tell the driver to run a batch, now that its instance is ready, but not before it is decided."""
         shape, tasks = instance.shape, instance.tasks
         self.effects.append(
             fx.RunBatch(
-                self.now,
+                at,
                 instance.batch,
                 instance.id,
                 shape.name,
@@ -189,7 +189,7 @@ class Controller:
         )
         if shape.run_limit_s is not None:
             batch = instance.batch
-            self._after(shape.run_limit_s, lambda: self._run_limit(batch))
+            self.timers.at(at + shape.run_limit_s, lambda: self._run_limit(batch))
 
     # --- events ------------------------------------------------------------------------------------------------
 
@@ -262,11 +262,15 @@ class Controller:
         if instance.is_replica and instance.batch < 0:
             self.replicas.ready(instance)
         elif instance.batch >= 0:
-            instance.cold_s = self.now - instance.start
-            self.run(instance)
+            instance.cold_s = max(0.0, self.now - instance.start)
+            self.run(instance, max(self.now, instance.start))
         else:
             instance.flavour.starting[instance.node.index].remove(instance)
             self.pool.release(instance, self.now)
+            if instance.flavour.function.name in self.replicas.sets:  # it was scaled while this started
+                self.pool.stop(instance, self.now, "retired")
+            if instance.node.is_draining:
+                self.replicas.drain_node(instance.node)
 
     def _instance_lost(self, event: ev.InstanceLost) -> None:
         instance = self.pool.instances.get(event.instance)
@@ -364,6 +368,9 @@ class Controller:
     def abort(self, batch: int, outcome: str) -> None:
         """Take a batch back before its end."""
         instance = self.running.pop(batch)
+        instance.start = min(instance.start, self.now)
+        if not instance.is_ready:
+            instance.cold_s = self.now - instance.start
         seconds = self.now - instance.start - (instance.cold_s if self._free_cold_start else 0.0)
         cost = max(0.0, seconds) * instance.shape.usd_per_s / len(instance.tasks)
         for task in instance.tasks:
@@ -375,15 +382,27 @@ class Controller:
         """Stop an instance, replica or not."""
         self.replicas.forget(instance)
         self.pool.stop(instance, self.now, cause)
+        if instance.node.is_draining:
+            self.replicas.drain_node(instance.node)
 
     def _run_limit(self, batch: int) -> None:
         instance = self.running.get(batch)
-        if instance is not None:
-            self._give_up(instance, f"it ran longer than {instance.shape.function.run_limit_s:g} s")
+        if instance is None:
+            return
+        limit = instance.shape.function.run_limit_s
+        due = instance.start + instance.cold_s + limit
+        if due > self.now:  # it was decided at one instant and began at a later one
+            self.timers.at(due, lambda: self._run_limit(batch))
+        else:
+            self._give_up(instance, f"it ran longer than {limit:g} s")
 
     def _start_limit(self, instance: InstanceState) -> None:
-        if not instance.is_ready and instance.id in self.pool.instances:
-            limit = instance.flavour.function.start_limit_s
+        if instance.is_ready or instance.id not in self.pool.instances:
+            return
+        limit = instance.flavour.function.start_limit_s
+        if instance.started + limit > self.now:
+            self.timers.at(instance.started + limit, lambda: self._start_limit(instance))
+        else:
             self._give_up(instance, f"its instance did not start within {limit:g} s")
 
     def _give_up(self, instance: InstanceState, error: str) -> None:

@@ -34,6 +34,7 @@ class Decisions:
         "_decide",
         "_decision_time",
         "_dispatcher_name",
+        "_missed",
         "_next_batch",
         "_nodes",
         "_pool",
@@ -78,6 +79,7 @@ class Decisions:
         self._busy_until = 0.0  # the dispatcher thinks until then, where decision time is modelled
         self._steps = 0
         self._next_batch = -1
+        self._missed = False  # something came up while the dispatcher was thinking
         self.wake_due = False
         self.control_due = False
         self.refusals: list[Refusal] = []
@@ -103,16 +105,20 @@ class Decisions:
     def ask_dispatcher(self, now: float) -> None:
         """Let the dispatcher decide, unless it still thinks about its last decision."""
         if now < self._busy_until:
+            if not self._missed:
+                self._missed = True
+                self._controller.timers.at(self._busy_until, self._wake_up)
             return
-        self.wake_due = False
+        self.wake_due = self._missed = False
         first, watch = len(self._controller.effects), self._stopwatch
+        first_batch = self._next_batch + 1
         before = watch() if watch is not None else 0.0
         self._ask(self._dispatcher_name, self._decide, now)
         if watch is not None:
             self.times_s.append(watch() - before)
         self._controller.news_is_shown()
         if self._decision_time is not None:
-            self._delay(first, self._decision_time)
+            self._delay(first, first_batch, self._decision_time)
 
     def ask_scaler(self, now: float) -> None:
         """Let the scaler adjust, once per control period."""
@@ -149,27 +155,24 @@ class Decisions:
                 raise
             raise PolicyError(name, now, error) from error
 
-    def _delay(self, first: int, decision: DecisionTime) -> None:
+    def _delay(self, first: int, first_batch: int, decision: DecisionTime) -> None:
         """Let what this decision did begin only when the decision is made; until then there is no other."""
         controller = self._controller
         effects = controller.effects
-        delay = decision.fixed_s + decision.per_step_s * self._steps
-        self._steps = 0
-        if delay <= 0 or len(effects) == first:
+        steps, self._steps = self._steps, 0
+        if len(effects) == first and first_batch > self._next_batch and not steps:
+            return  # nothing was decided
+        delay = decision.fixed_s + decision.per_step_s * steps
+        if delay <= 0:
             return
         self._busy_until = at = controller.now + delay
-        controller.timers.at(at, self._nothing)
         for i in range(first, len(effects)):
             effect = effects[i] = msgspec.structs.replace(effects[i], at=at)
-            if isinstance(effect, fx.RunBatch):
-                self._running[effect.batch].start = at
-            elif isinstance(effect, fx.StartInstance):
-                instance = self._pool.instances[effect.instance]
-                instance.started = instance.start = at
-
-    @staticmethod
-    def _nothing() -> None:
-        """A wake for its own sake: there may be something to decide by now."""
+            if isinstance(effect, fx.StartInstance) and effect.instance in self._pool.instances:
+                self._pool.instances[effect.instance].started = at
+        for batch in range(first_batch, self._next_batch + 1):
+            if batch in self._running:  # it may have been cancelled in the same breath
+                self._running[batch].start = at
 
     # --- actions: each gives the reason why it was refused, or None --------------------------------------------
 
@@ -199,17 +202,21 @@ class Decisions:
         now = self._controller.now
         is_cold = False
         if function in self._replicas.sets:
+            size = msgspec.structs.replace(self._replicas.sets[function].configuration, batch=configuration.batch)
+            shape = self._beliefs.shape(function, size)
+            if shape is None:
+                return f"{function} has no configuration {size}, the size of its replicas"
             instance = self._replicas.take(function, node, action.device)
             if instance is None:
                 return f"{function} is scaled and has no free replica on {action.node}"
-            shape = self._beliefs.shape(function, instance.configuration) or shape
         else:
-            if not shape.fits(node, action.device):
-                return f"{function} at {action.configuration} does not fit on {action.node}"
-            instance = self._pool.warm(shape, node, action.device, now)
+            fits = shape.fits(node, action.device)
+            instance = self._pool.warm(shape, node, action.device, now) if fits else None
             if instance is None:
                 instance = self._pool.starting(shape, node, action.device)
             if instance is None:
+                if not fits:
+                    return f"{function} at {configuration} does not fit on {action.node}"
                 is_cold = True
                 device = shape.device_for(node, action.device) if shape.vgpus else None
                 instance = self._pool.create(shape, node, device, now, on_demand=True)
@@ -225,7 +232,7 @@ class Decisions:
             if task[1].outputs is not None:
                 instance.transfer_mb += sum(mb for where, mb in self._controller.inputs(task) if where != node.name)
         if instance.is_ready:
-            self._controller.run(instance)
+            self._controller.run(instance, now)
         elif is_cold:
             self._controller.start_instance(instance)
         return None
@@ -275,6 +282,8 @@ class Decisions:
         instance = self._pool.instances.get(action.instance)
         if instance is None or not instance.is_idle:
             return f"instance {action.instance} is not idle"
+        if instance.is_replica:
+            return f"instance {action.instance} is a replica: its scaler decides how many there are"
         self._pool.stop(instance, self._controller.now, "retired")
         return None
 
@@ -291,7 +300,7 @@ class Decisions:
         state = self._requests.get(action.request)
         if state is None:
             return f"request {action.request} is not open"
-        state.promised = action.finish
+        state.promised, state.plan_steps = action.finish, " -> ".join(action.steps)
         return None
 
     def _searched(self, action: base.Searched) -> str | None:

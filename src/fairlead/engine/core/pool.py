@@ -65,13 +65,19 @@ class Pool:
 
     def starting(self, shape: Shape, node: NodeState, device: int | None) -> InstanceState | None:
         """An instance that warms ahead of need, taken by a run that will begin when it is ready."""
-        waiting = shape.flavour.starting.get(node.index, [])
-        for instance in waiting:
-            if instance.vcpus == shape.vcpus and (
-                device is None or (instance.device is not None and instance.device.index == device)
-            ):
-                waiting.remove(instance)
-                return instance
+        instance = self.find_starting(shape, node, device)
+        if instance is not None:
+            shape.flavour.starting[node.index].remove(instance)
+        return instance
+
+    def find_starting(self, shape: Shape, node: NodeState, device: int | None) -> InstanceState | None:
+        """An instance that warms ahead of need and nobody has taken yet."""
+        if node.is_open:
+            for instance in shape.flavour.starting.get(node.index, ()):
+                if instance.vcpus == shape.vcpus and (
+                    device is None or (instance.device is not None and instance.device.index == device)
+                ):
+                    return instance
         return None
 
     def create(
@@ -230,14 +236,24 @@ class Pool:
         return None
 
     def _evict_from(self, node: NodeState, device: DeviceState | None, now: float) -> None:
-        """Stop the least recently used idle instance of a node (on one device, if given) that holds what is short."""
+        """Stop the least recently used idle instance that holds what is short on a node, or on one of its devices."""
         for instance in self._idle_on[node.index].values():
-            if device is not None:
-                if instance.device is not device:
-                    continue
-                clash = device.places_held & device.places_busy
-                if clash and not instance.places & clash:
-                    continue
-            self.stop(instance, now, "evicted")
-            return
+            if _holds_what_is_short(instance, node, device):
+                self.stop(instance, now, "evicted")
+                return
         raise AssertionError("idle instances hold more than is free, and none can be found")
+
+
+def _holds_what_is_short(instance: InstanceState, node: NodeState, device: DeviceState | None) -> bool:
+    flavour = instance.flavour
+    if device is None:
+        return (node.held > node.free and flavour.keeps_slice and instance.vcpus > 0) or (
+            node.memory_held > node.memory_free and flavour.memory > 0
+        )
+    if instance.device is not device:
+        return False
+    return (
+        bool(instance.places & device.places_busy)
+        or (device.held > device.free and flavour.keeps_slice)
+        or (device.memory_held > device.memory_free and flavour.device_memory > 0)
+    )

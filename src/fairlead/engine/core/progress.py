@@ -95,6 +95,7 @@ class RequestState:
         "left",
         "outputs",
         "plan",
+        "plan_steps",
         "promised",
         "request",
         "unresolved",
@@ -106,6 +107,7 @@ class RequestState:
         self.is_open = True
         self.cost_usd = 0.0
         self.promised: float | None = None
+        self.plan_steps: str | None = None
         self.invocations: list[Invocation] = []  # all that were ever made for it
         self.unresolved = len(
             plan.stages
@@ -153,6 +155,7 @@ class RequestState:
     ) -> None:
         """Count a stage as done or, if it did not run, as skipped."""
         self.unresolved -= 1
+        were_open = set(self._items)
         if stage.region < 0:
             self._resolved[stage.index] = ran
         else:
@@ -166,10 +169,10 @@ class RequestState:
                     self._ran.add((successor.index, 0))
                 if self._tally[stage.index] == self._items[stage.region]:
                     self._arrive(successor, 0, False, ready)
-            else:  # from outside into a map: all items wait for it
+            elif successor.index == successor.region or successor.region in were_open:  # into a map: all items wait
                 if successor.index == successor.region:
                     self._open_region(successor, items if taken else 1, ready)
-                for each in range(self._items.get(successor.region, 0)):
+                for each in range(self._items[successor.region]):
                     self._arrive(successor, each, taken, ready)
 
     def _arrive(self, stage: StagePlan, item: int, taken: bool, ready: list[tuple[StagePlan, int]]) -> None:

@@ -92,25 +92,19 @@ class Replicas:
         wanted = msgspec.structs.replace(found.configuration, vcpus=action.vcpus, memory_gb=memory_gb)
         if controller.beliefs.shape(action.function, wanted) is None:
             return f"{action.function} has no configuration {wanted}"
-        same_memory = memory_gb == found.configuration.memory_gb
-        vcpus = milli(action.vcpus)
-        living = found.living()
+        idle = [instance for instance in found.living() if instance.batch < 0]
         grow_on: dict[str, int] = {}
-        for instance in living:
-            name = instance.node.name
-            grow_on[name] = grow_on.get(name, 0) + vcpus - instance.vcpus
+        for instance in idle:
+            grow_on[instance.node.name] = grow_on.get(instance.node.name, 0) + milli(action.vcpus) - instance.vcpus
         if any(controller.nodes[name].free < more for name, more in grow_on.items()):
             return f"{action.function} at {wanted} does not fit where its replicas are"
+        is_same_memory = memory_gb == found.configuration.memory_gb
         found.configuration = wanted
-        if not same_memory:
+        if is_same_memory:
+            for instance in idle:  # those at work follow when their batch ends
+                self._adapt(found, instance)
+        else:
             self._replace_all(found)
-            return None
-        for instance in living:
-            instance.node.free -= vcpus - instance.vcpus
-            instance.vcpus = vcpus
-            instance.configuration = wanted
-            controller.pool.make_room(instance.node, controller.now)
-        controller.placement.version += 1
         return None
 
     def move(self, action: base.Move) -> str | None:
@@ -145,7 +139,7 @@ class Replicas:
         node.is_draining, node.is_open = True, False
         for found in self.sets.values():
             for instance in [i for i in found.living() if i.node is node]:
-                self._drain(found, instance)
+                self._drain(instance)
             self._reconcile(found)
         self.drain_node(node)
         return None
@@ -179,7 +173,7 @@ class Replicas:
         self._rest(instance)
         old = self._replaces.pop(instance.id, None)
         if old is not None and old.id in self._controller.pool.instances:
-            self._drain(self.sets[old.flavour.function.name], old)
+            self._drain(old)
 
     def release(self, instance: InstanceState, now: float) -> None:
         """An instance has finished its batch, in a run where some function is scaled or some node drains."""
@@ -194,10 +188,28 @@ class Replicas:
             self.drain_node(node)
 
     def _give_back(self, instance: InstanceState) -> None:
+        found = self.sets[instance.flavour.function.name]
+        if not instance.is_draining and not self._adapt(found, instance):
+            instance.is_draining = True  # it was to be resized and has no room here: another takes its place
+            self.is_short = True
         if instance.is_draining:
-            self._end(self.sets[instance.flavour.function.name], instance)
+            self._drain(instance)
         else:
             self._rest(instance)
+
+    def _adapt(self, found: ReplicaSet, instance: InstanceState) -> bool:
+        """Give a replica the vCPUs of its set, in place; False if there is no room."""
+        controller, vcpus = self._controller, milli(found.configuration.vcpus)
+        more = vcpus - instance.vcpus
+        if more > instance.node.free:
+            return False
+        if more:
+            instance.node.free -= more
+            instance.vcpus = vcpus
+            instance.configuration = found.configuration
+            controller.pool.make_room(instance.node, controller.now)
+            controller.placement.version += 1
+        return True
 
     def forget(self, instance: InstanceState) -> None:
         """A replica was lost or stopped by someone else."""
@@ -217,11 +229,11 @@ class Replicas:
 
     def drain_node(self, node: NodeState) -> None:
         """Let a draining node go once nothing runs there."""
-        if node.is_up and self._controller.pool.busy_on(node) == 0:
-            controller = self._controller
-            for instance in [i for i in controller.pool.instances.values() if i.node is node]:
-                controller.pool.stop(instance, controller.now, "drained")
+        controller = self._controller
+        if node.is_up and controller.pool.busy_on(node) == 0:
             node.is_up = False
+            for instance in [i for i in controller.pool.instances.values() if i.node is node]:
+                controller.end_instance(instance, "drained")
             controller.effects.append(fx.RemoveNode(controller.now, node.name))
 
     # --- inside ------------------------------------------------------------------------------------------------
@@ -236,7 +248,7 @@ class Replicas:
         surplus = len(living) - found.target
         # The unready go first, then the idle, then those at work; the youngest of each.
         for instance in sorted(living, key=lambda i: (i.is_ready, not i.is_idle, -i.id))[: max(0, surplus)]:
-            self._drain(found, instance)
+            self._drain(instance)
 
     def _create(self, found: ReplicaSet) -> InstanceState | None:
         controller = self._controller
@@ -257,12 +269,14 @@ class Replicas:
         return instance
 
     def _replace_all(self, found: ReplicaSet) -> None:
+        shape = self._controller.beliefs.shape(found.function, found.configuration)
+        assert shape is not None
         for old in found.living():
-            if old.configuration == found.configuration and found.node in (None, old.node.name):
+            if old.flavour is shape.flavour and found.node in (None, old.node.name) and old.vcpus == shape.vcpus:
                 continue
             new = self._create(found)
             if new is None:  # no room beside it: it must go first
-                self._drain(found, old)
+                self._drain(old)
                 self.is_short = True
             else:
                 self._replaces[new.id] = old
@@ -273,18 +287,8 @@ class Replicas:
         instance.is_idle = True
         found.idle.setdefault(instance.node.name, []).append(instance)
 
-    def _drain(self, found: ReplicaSet, instance: InstanceState) -> None:
+    def _drain(self, instance: InstanceState) -> None:
+        """Let a replica go: now, or with the end of its batch."""
         instance.is_draining = True
-        if instance.batch < 0:
-            self._end(found, instance)
-
-    def _end(self, found: ReplicaSet, instance: InstanceState) -> None:
-        controller = self._controller
-        found.instances.remove(instance)
-        idle = found.idle.get(instance.node.name, [])
-        if instance in idle:
-            idle.remove(instance)
-        controller.pool.stop(instance, controller.now, "drained")
-        if instance.node.is_draining:
-            self.drain_node(instance.node)
-        self.is_short = self.is_short or len(found.living()) < found.target
+        if instance.batch < 0 and instance.id in self._controller.pool.instances:
+            self._controller.end_instance(instance, "drained")

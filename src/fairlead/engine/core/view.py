@@ -12,6 +12,7 @@ from fairlead.policy.base import DeviceStatus, Order
 from fairlead.profile import Estimate
 
 if TYPE_CHECKING:
+    from fairlead.engine.core.capacity import NodeState
     from fairlead.engine.core.controller import Controller
     from fairlead.engine.core.placement import Placement
     from fairlead.engine.core.queues import Line, Waiting
@@ -127,13 +128,15 @@ class ControllerView:
             raise UnknownNameError("node", node, controller.nodes)
         if function in controller.replicas.sets:
             return controller.replicas.fits(function, node, device)
-        return shape.fits(state, device)
+        return shape.fits(state, device) or controller.pool.find_starting(shape, state, device) is not None
 
     def place(self, function: str, configuration: Configuration, order: Order = "warm-first") -> str | None:
         shape = self.__shapes.get((function, configuration)) or self.__shape(function, configuration)
         if function in self.__scaled:
             return self.__controller.replicas.place(function)
         node = self.__placement.find(shape, order == "warm-first")
+        if node is None and shape.flavour.starting:
+            node = self.__with_starting(shape)
         return None if node is None else node.name
 
     def is_warm(self, function: str, configuration: Configuration, node: str, device: int | None = None) -> bool:
@@ -211,6 +214,14 @@ class ControllerView:
         if state is None:
             raise UnknownNameError("node", node, self.__controller.nodes)
         return state.pressure
+
+    def __with_starting(self, shape: Shape) -> NodeState | None:
+        """A node where an instance warms ahead of need and nobody has taken it."""
+        for index in sorted(shape.flavour.starting):
+            node = self.__placement.nodes[index]
+            if self.__controller.pool.find_starting(shape, node, None) is not None:
+                return node
+        return None
 
     def __line(self, workflow: str | None, function: str | None) -> Line:
         if workflow is None or function is None:

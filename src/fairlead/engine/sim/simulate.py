@@ -8,6 +8,7 @@ from dataclasses import asdict
 from heapq import heappop, heappush
 from math import inf
 from time import perf_counter
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -101,6 +102,7 @@ class _Simulation:
         if scaler is not None or scenario.scaler is not None:
             own = scenario.scaler
             self.scaler_name, scaling = _resolve(scaler, own.name if own else "", own.parameters if own else {})
+            self.parameters |= {f"scaler.{name}": value for name, value in asdict(scaling).items()}
         self.physics = physics or Physics(scenario, seed)
         self.schedule = _open_arrivals(scenario, seed)
         self.arrivals = iter(self.schedule)
@@ -365,9 +367,9 @@ class _Simulation:
         scenario = self.scenario
         return Site(
             cluster=scenario.cluster,
-            functions=scenario.functions,
-            workflows=scenario.workflows,
-            profiles={name: Estimate(profile, scenario.cluster) for name, profile in scenario.profiles.items()},
+            functions=MappingProxyType(dict(scenario.functions)),
+            workflows=MappingProxyType(dict(scenario.workflows)),
+            profiles=MappingProxyType({name: Estimate(p, scenario.cluster) for name, p in scenario.profiles.items()}),
             arrivals=tuple(self.schedule) if policy.clairvoyant else None,
         )
 
