@@ -7,15 +7,20 @@ from math import inf
 import numpy as np
 from hypothesis import strategies as st
 
-from fairlead.model import SLO, Cluster, Configuration, Device, Node, Price, Stage, Workflow
+from fairlead.model import SLO, Cluster, Configuration, Device, Node, Price, Record, Stage, Workflow
 from fairlead.policy import (
     Action,
     Cancel,
+    Grow,
+    Move,
     Plan,
     Policy,
     Reject,
+    Resize,
     Retire,
+    Scale,
     Searched,
+    Shrink,
     Site,
     Start,
     View,
@@ -161,7 +166,7 @@ def arrivals(draw, workflow):
 
 
 @st.composite
-def scenarios(draw, faults=True, decision=True):
+def scenarios(draw):
     on = draw(clusters())
     names = ["f", "g", "h"][: draw(st.integers(1, 3))]
     parts = {name: draw(functions()) for name in names}
@@ -170,7 +175,7 @@ def scenarios(draw, faults=True, decision=True):
     back = st.sampled_from([None, 0.5, 2.0])
     losses = st.builds(NodeFault, node=nodes, at_s=INSTANTS, back_s=back)
     pressures = st.builds(PressureChange, node=nodes, at_s=INSTANTS, pressure=st.sampled_from([0, 0.5, 2]))
-    times = [DecisionTime()] + [DecisionTime(fixed_s=0.05), DecisionTime(per_step_s=0.01)] * decision
+    times = [DecisionTime(), DecisionTime(fixed_s=0.05), DecisionTime(per_step_s=0.01)]
     return scenario(
         parts,
         workflows=flows,
@@ -178,11 +183,13 @@ def scenarios(draw, faults=True, decision=True):
         on=on,
         duration_s=DURATION_S,
         decision=draw(st.sampled_from(times)),
-        node_faults=tuple(draw(st.lists(losses, max_size=3 * faults))),
+        node_faults=tuple(draw(st.lists(losses, max_size=3))),
         pressures=tuple(draw(st.lists(pressures, max_size=2))),
         on_loss=draw(st.sampled_from(["retry", "fail"])),
         max_attempts=draw(st.integers(1, 3)),
         retry_delay_s=draw(st.sampled_from([0, 0.3])),
+        control_period_s=0.7,
+        provision_s=1.0,
     )
 
 
@@ -269,6 +276,71 @@ class Adversary(Policy):
         if self._rng.random() < self.meekness and not view.fits(function, configuration, node):
             return None
         return configuration, node
+
+
+@dataclass
+class Restless(Policy):
+    """Scales whatever its random numbers say; what it tries may be impossible.
+
+    Args:
+        budget: How many actions in all, the last of which give every function replicas again.
+    """
+
+    budget: int = 12
+
+    def prepare(self, site: Site, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._functions = sorted(site.functions)
+        self._kinds = sorted(site.cluster.kinds)
+        self._left = self.budget
+
+    def adjust(self, view: View) -> Iterator[Action]:
+        if self._left > 0:
+            self._left -= 1
+            yield self._anything(view)
+        elif self._left == 0:
+            self._left = -1
+            for function in self._functions:
+                yield Scale(function, 1)
+
+    def _anything(self, view: View) -> Action:
+        function = self._functions[int(self._rng.integers(len(self._functions)))]
+        kind = self._kinds[int(self._rng.integers(len(self._kinds)))]
+        configurations = view.profile(function).configurations
+        configuration = configurations[int(self._rng.integers(len(configurations)))]
+        which = int(self._rng.integers(8))
+        if which <= 2:
+            return Scale(function, int(self._rng.integers(4)), configuration if which else None)
+        if which == 3:
+            return Resize(function, configuration.vcpus, float(self._rng.choice([0.0, 1.0])))
+        if which <= 5 and view.nodes:
+            return Move(function, view.nodes[int(self._rng.integers(len(view.nodes)))].name)
+        return Grow(kind) if which == 6 else Shrink(kind)
+
+
+@dataclass
+class Impatient(Policy):
+    """Another dispatcher, until it is late: then everything that waits is given up, so that a run comes to its end."""
+
+    inner: Policy
+    until: float = 5 * DURATION_S
+
+    @property
+    def clairvoyant(self) -> bool:
+        return self.inner.clairvoyant
+
+    def prepare(self, site: Site, rng: np.random.Generator) -> None:
+        self.inner.prepare(site, rng)
+
+    def decide(self, view: View) -> Iterator[Action]:
+        if view.now < self.until:
+            yield from self.inner.decide(view)
+        else:
+            while (oldest := view.oldest()) is not None:
+                yield Reject(oldest.request, "it is late")
+
+    def observe(self, record: Record) -> None:
+        self.inner.observe(record)
 
 
 MAKERS = st.sampled_from([*DISPATCHERS, "adversary"])

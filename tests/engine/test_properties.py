@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_worlds import MAKERS, made, scenarios
+from random_worlds import MAKERS, Impatient, Restless, made, scenarios
 
 from fairlead.engine import simulate
 from fairlead.errors import PolicyError
@@ -85,6 +85,24 @@ def test_no_adversary_breaks_the_engine_in_many(scenario, seed):
     run_and_check(scenario, "adversary", seed)
 
 
+def scale_and_check(scenario, name, seed):
+    recording = simulate(scenario, Impatient(made(name)), scaler=Restless(), seed=seed)
+    check_all(recording, scenario)
+
+
+@FEW
+@given(scenarios(), MAKERS, st.integers(0, 3))
+def test_no_scaler_breaks_the_engine(scenario, name, seed):
+    scale_and_check(scenario, name, seed)
+
+
+@pytest.mark.slow
+@MANY
+@given(scenarios(), MAKERS, st.integers(0, 3))
+def test_no_scaler_breaks_the_engine_in_many(scenario, name, seed):
+    scale_and_check(scenario, name, seed)
+
+
 @SOME
 @given(scenarios(), MAKERS)
 def test_same_seed_gives_equal_frames(scenario, name):
@@ -101,7 +119,7 @@ def test_no_policy_can_change_what_it_is_shown(scenario, name):
     check(lambda: made(name), scenario)
 
 
-class Boom(Exception):
+class OwnError(Exception):
     """The policy's own."""
 
 
@@ -123,13 +141,13 @@ class Exploding(Policy):
     def decide(self, view: View) -> Iterator[Action]:
         self.calls -= 1
         if self.calls < 0:
-            raise Boom
+            raise OwnError
         yield from self.inner.decide(view)
 
     def observe(self, record: Record) -> None:
         self.records -= 1
         if self.records < 0:
-            raise Boom
+            raise OwnError
         self.inner.observe(record)
 
 
@@ -141,11 +159,12 @@ def test_policy_that_raises_ends_the_run_and_keeps_the_records(scenario, name, c
     try:
         simulate(scenario, Exploding(made(name), **counts))
     except PolicyError as error:
-        assert isinstance(error.__cause__, Boom)
-        assert error.recording is not None
-        check_all(error.recording, scenario)
-        part = error.recording.invocations
-        assert part.equals(whole.invocations.head(part.height))
-        assert part.height <= whole.invocations.height
+        failure = error
     else:
         assert count > 0  # the run was over before
+        return
+    assert isinstance(failure.__cause__, OwnError)
+    check_all(failure.recording, scenario)
+    part = failure.recording.invocations
+    assert part.height <= whole.invocations.height
+    assert part.equals(whole.invocations.head(part.height))

@@ -6,6 +6,7 @@ out.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from math import inf
 
 from fairlead.engine.core import effects as fx
@@ -130,14 +131,6 @@ class Controller:
             self.decisions.ask_dispatcher(now)
         return effects
 
-    def news_is_shown(self) -> None:
-        """Forget what is fresh, freed and lost: the dispatcher has seen it."""
-        if self.fresh:
-            self.fresh = []
-        if self.lost:
-            self.lost = []
-        self.freed = []
-
     @property
     def view(self) -> View:
         """What the policies see."""
@@ -222,8 +215,7 @@ class Controller:
         if self._free_cold_start:
             seconds -= instance.cold_s
         cost = seconds * shape.usd_per_s / len(tasks)
-        for i, task in enumerate(tasks):
-            outcome = ALL_WELL if event.outcomes is None else event.outcomes[i]
+        for task, outcome in zip(tasks, event.outcomes or repeat(ALL_WELL)):  # noqa: B905 - the second may be endless
             self._done(instance, event, task, cost, outcome, now)
 
     def _done(
@@ -440,6 +432,7 @@ class Controller:
         return found
 
     def _stopped(self, instance: InstanceState, cause: str) -> None:
+        instance.started = min(instance.started, self.now)  # it may end before the decision to start it is made
         batch = instance.batch if instance.is_ready else -1
         self.effects.append(fx.StopInstance(self.now, instance.id, batch))
         self.books.instance(instance, self.now, cause)

@@ -104,21 +104,47 @@ class Decisions:
 
     def ask_dispatcher(self, now: float) -> None:
         """Let the dispatcher decide, unless it still thinks about its last decision."""
+        if self._decision_time is not None:
+            self._ask_and_delay(now, self._decision_time)
+        else:
+            self.wake_due = False
+            self._ask_timed(now)
+
+    def _ask_timed(self, now: float) -> None:
+        watch = self._stopwatch
+        if watch is None:
+            self._ask(self._dispatcher_name, self._decide, now)
+        else:
+            before = watch()
+            self._ask(self._dispatcher_name, self._decide, now)
+            self.times_s.append(watch() - before)
+        controller = self._controller  # what was fresh, freed or lost has been shown
+        controller.freed = []
+        if controller.fresh or controller.lost:
+            controller.fresh, controller.lost = [], []
+
+    def _ask_and_delay(self, now: float, decision: DecisionTime) -> None:
+        """As above where decisions take time: what one does begins when it is made, and there is no other before."""
+        controller = self._controller
         if now < self._busy_until:
             if not self._missed:
                 self._missed = True
-                self._controller.timers.at(self._busy_until, self._wake_up)
+                controller.timers.at(self._busy_until, self._wake_up)
             return
         self.wake_due = self._missed = False
-        first, watch = len(self._controller.effects), self._stopwatch
-        first_batch = self._next_batch + 1
-        before = watch() if watch is not None else 0.0
-        self._ask(self._dispatcher_name, self._decide, now)
-        if watch is not None:
-            self.times_s.append(watch() - before)
-        self._controller.news_is_shown()
-        if self._decision_time is not None:
-            self._delay(first, first_batch, self._decision_time)
+        effects, first, first_batch = controller.effects, len(controller.effects), self._next_batch + 1
+        self._ask_timed(now)
+        steps, self._steps = self._steps, 0
+        if len(effects) == first and first_batch > self._next_batch and not steps:
+            return  # nothing was decided
+        self._busy_until = at = now + decision.fixed_s + decision.per_step_s * steps
+        for i in range(first, len(effects)):
+            effect = effects[i] = msgspec.structs.replace(effects[i], at=at)
+            if isinstance(effect, fx.StartInstance) and effect.instance in self._pool.instances:
+                self._pool.instances[effect.instance].started = at
+        for batch in range(first_batch, self._next_batch + 1):
+            if batch in self._running:  # it may have been cancelled in the same breath
+                self._running[batch].start = at
 
     def ask_scaler(self, now: float) -> None:
         """Let the scaler adjust, once per control period."""
@@ -154,25 +180,6 @@ class Decisions:
             if is_ours:
                 raise
             raise PolicyError(name, now, error) from error
-
-    def _delay(self, first: int, first_batch: int, decision: DecisionTime) -> None:
-        """Let what this decision did begin only when the decision is made; until then there is no other."""
-        controller = self._controller
-        effects = controller.effects
-        steps, self._steps = self._steps, 0
-        if len(effects) == first and first_batch > self._next_batch and not steps:
-            return  # nothing was decided
-        delay = decision.fixed_s + decision.per_step_s * steps
-        if delay <= 0:
-            return
-        self._busy_until = at = controller.now + delay
-        for i in range(first, len(effects)):
-            effect = effects[i] = msgspec.structs.replace(effects[i], at=at)
-            if isinstance(effect, fx.StartInstance) and effect.instance in self._pool.instances:
-                self._pool.instances[effect.instance].started = at
-        for batch in range(first_batch, self._next_batch + 1):
-            if batch in self._running:  # it may have been cancelled in the same breath
-                self._running[batch].start = at
 
     # --- actions: each gives the reason why it was refused, or None --------------------------------------------
 

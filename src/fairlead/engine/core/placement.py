@@ -86,6 +86,11 @@ class Placement:
             levels.top = level
         warm = shape.flavour.warm
         if warm and warm_first:
+            mask = masks[level] & warm
+            if mask and shape.is_undemanding:  # the common case, spelled out
+                node = nodes[(mask & -mask).bit_length() - 1]
+                if shape.fits(node):
+                    return node
             while level > below:
                 mask = masks[level] & warm
                 while mask:

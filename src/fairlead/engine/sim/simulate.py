@@ -25,9 +25,9 @@ from fairlead.workload import ClosedLoop, Scenario
 
 Progress = Callable[[float], None]
 
-_IDLE_WAKES = 10_000  # a policy that only wakes itself, with nothing running, is stopped after so many
+_IDLE_INSTANTS = 10_000  # with nothing running and nobody coming: the policies will not start what waits
 _REPORT_EVERY = 4096
-_WORK = frozenset({ev.Arrived, ev.Finished, ev.InstanceReady})
+_WORK = frozenset({ev.Arrived, ev.Finished})
 
 
 def simulate(
@@ -64,9 +64,10 @@ class _Simulation:
         "aborted",
         "act",
         "arrivals",
-        "background",
         "began",
+        "coming",
         "controller",
+        "faults",
         "heap",
         "loop_of",
         "loops",
@@ -119,7 +120,8 @@ class _Simulation:
         self.controller = Controller(scenario, dispatcher, scaling, perf_counter, names)
         self.heap: list[tuple[float, int, object]] = []  # (instant, sequence, event or call)
         self.sequence = 0
-        self.background = 0  # how many of them are faults and pressure, which alone keep no run going
+        self.coming = 0  # how many of them are arrivals
+        self.faults = 0  # how many are node losses, returns, and changes of pressure
         self.slo = {name: workflow.slo for name, workflow in scenario.workflows.items()}
         self.next_request = 0
         self.ordinals: Counter[str] = Counter()
@@ -145,6 +147,7 @@ class _Simulation:
         self._schedule_faults()
         for loop in self.loops:
             for at in loop.first():
+                self.coming += 1
                 self._push(at, loop)
         failure: PolicyError | None = None
         try:
@@ -183,14 +186,13 @@ class _Simulation:
         controller, heap, act, aborted = self.controller, self.heap, self.act, self.aborted
         handle, timers = controller.handle, controller.timers
         heappush(heap, (inf, -1, None))
-        self.background += 1
         self._next_arrival()
-        idle_wakes = steps = 0
+        idle = steps = 0
         while True:
             now, _, what = heap[0]
-            events: Sequence[ev.Event]
+            events: Sequence[ev.Event] = ()
             if timers.soonest <= now and timers.next() < now:
-                now, events = timers.soonest, ()
+                now = timers.soonest
             elif now == inf:
                 return
             else:
@@ -199,13 +201,12 @@ class _Simulation:
                     events = (what,)
                 else:
                     events = self._gather(now, what)
-            if len(heap) == self.background and not any(type(event) in _WORK for event in events):
-                if not controller.requests:  # nothing runs, nobody comes and nobody waits
+            if self.coming == 0 and not controller.running and not any(type(e) in _WORK for e in events):
+                if not controller.requests:  # nobody comes, nothing runs and nobody waits
                     return
-                if controller.is_stuck:
-                    idle_wakes += 1
-                    if idle_wakes > _IDLE_WAKES:
-                        return
+                idle += 1
+                if idle > _IDLE_INSTANTS and not self.faults and controller.is_stuck:
+                    return
             for effect in handle(now, events):
                 act[type(effect)](effect)
             if progress is not None:
@@ -217,6 +218,7 @@ class _Simulation:
         """Put the next open-loop arrival among what is to come."""
         at, workflow = next(self.arrivals, (inf, ""))
         if at < inf:
+            self.coming += 1
             heappush(self.heap, (at, -1, workflow))
 
     def _gather(self, now: float, first: object) -> list[ev.Event]:
@@ -235,9 +237,11 @@ class _Simulation:
             else:
                 events.append(what)
         elif type(what) is str:
+            self.coming -= 1
             events.append(self._arrive(now, what, None))
             self._next_arrival()
         elif isinstance(what, _Loop):
+            self.coming -= 1
             if now < self.scenario.duration_s:
                 events.append(self._arrive(now, what.workflow, what))
         elif isinstance(what, ev.InstanceReady):
@@ -255,14 +259,14 @@ class _Simulation:
             else:
                 self._begin(what.effect, now, what.transfer_s)
         elif isinstance(what, ev.Pressure):
-            self.background -= 1
+            self.faults -= 1
             if what.node in self.shared:
                 self.shared[what.node].set_pressure(now, what.pressure)
                 self._predict(what.node)
             events.append(what)
         elif isinstance(what, ev.NodeJoined):
             if what.node.name in self.nodes:
-                self.background -= 1
+                self.faults -= 1
             else:
                 self.nodes[what.node.name] = what.node
                 self.physics.join(what.node)
@@ -271,7 +275,7 @@ class _Simulation:
             events.append(what)
         else:
             assert isinstance(what, ev.NodeLost), what
-            self.background -= 1
+            self.faults -= 1
             events.append(what)
 
     def _arrive(self, now: float, workflow: str, loop: "_Loop | None") -> ev.Arrived:
@@ -336,6 +340,7 @@ class _Simulation:
         if loop is not None:
             at = effect.at + loop.think()
             if at < self.scenario.duration_s:
+                self.coming += 1
                 self._push(at, loop)
 
     def _add_node(self, effect: fx.AddNode) -> None:
@@ -361,7 +366,7 @@ class _Simulation:
                 self._push(fault.at_s + fault.back_s, ev.NodeJoined(self.nodes[fault.node]))
         for change in self.scenario.pressures:
             self._push(change.at_s, ev.Pressure(change.node, change.pressure))
-        self.background = len(self.heap)
+        self.faults = len(self.heap)
 
     def _site(self, policy: Policy) -> Site:
         scenario = self.scenario

@@ -1,4 +1,4 @@
-"""Behaviour that is promised and does not hold: each test is the smallest case that shows it."""
+"""Corners where two features meet: each test is the smallest case in which they could get in each other's way."""
 
 import pytest
 from toy_policies import Adjusting, Doing, start_oldest, yielding
@@ -16,7 +16,7 @@ LATER = DecisionTime(fixed_s=1.0)
 
 class TestMaps:
     def test_stage_in_a_map_waits_for_its_item_also_if_it_follows_the_maps_source(self):
-        """The output of `a` is counted twice as an input of `c`: once when the map opens, once by itself."""
+        """The output of `a` must not count twice as an input of `c`: once when the map opens, once by itself."""
         stages = (
             Stage(name="a", function="f"),
             Stage(name="b", function="f", after=("a",), map=(2, 2)),
@@ -42,8 +42,10 @@ class TestDecisionTime:
 
     def test_node_that_is_lost_before_a_decision_is_made_leaves_no_run_that_ends_before_it_starts(self):
         where = scenario(1.0, decision=LATER, node_faults=(NodeFault(node="n0", at_s=0.5, back_s=5.0),))
-        table = simulate(where).invocations
-        assert (table["end"] >= table["start"]).all()
+        recording = simulate(where)
+        assert (recording.invocations["end"] >= recording.invocations["start"]).all()
+        assert (recording.instances["stopped"].fill_null(99) >= recording.instances["started"]).all()
+        check_accounts(recording)
 
     def test_claim_of_a_warming_instance_begins_when_the_decision_is_made(self):
         def deed(view):
@@ -76,7 +78,7 @@ class TestDecisionTime:
 
 class TestInstances:
     def test_eviction_spares_what_does_not_hold_what_is_short(self):
-        """vCPUs are short at 4: the idle kernel holds none of them, so its eviction helps nobody."""
+        """vCPUs are short at 4: the idle kernel holds none of them, so its eviction would help nobody."""
         functions = {
             "kernel": declared(1.0, memory_gb=1, idle_holds="memory"),
             "small": declared(1.0, memory_gb=1),
@@ -185,7 +187,7 @@ class TestScaling:
 
 
 def test_site_cannot_be_changed():
-    """What a policy is told in `prepare` are the scenario's own dictionaries."""
+    """What a policy is told in `prepare` is the scenario's own, and everybody's."""
     where = scenario(1.0)
 
     class Grasping(Policy):
