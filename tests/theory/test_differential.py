@@ -20,7 +20,7 @@ COLD_S, KEEP_S, MEAN_S = 0.5, 30.0, 0.25
 
 
 def reference(arrivals, service):
-    """Cold starts by stage, and when each request is answered. Idle instances are stacks of the instants they turned idle."""
+    """Cold starts by stage, and when each request is answered. Idle instances are stacks of when they turned idle."""
     free = [VCPUS] * NODES
     idle = [[deque() for _ in range(STAGES)] for _ in range(NODES)]
     queue, heap, answers, cold = deque(), [], [0.0] * len(arrivals), [0] * STAGES
