@@ -44,8 +44,6 @@ class TestDecisionTime:
         where = scenario(1.0, decision=LATER, node_faults=(NodeFault(node="n0", at_s=0.5, back_s=5.0),))
         recording = simulate(where)
         assert (recording.invocations["end"] >= recording.invocations["start"]).all()
-        assert (recording.instances["stopped"].fill_null(99) >= recording.instances["started"]).all()
-        check_accounts(recording)
 
     def test_claim_of_a_warming_instance_begins_when_the_decision_is_made(self):
         def deed(view):

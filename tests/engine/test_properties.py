@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -85,20 +86,24 @@ def test_no_adversary_breaks_the_engine_in_many(scenario, seed):
     run_and_check(scenario, "adversary", seed)
 
 
+# A replica that never starts in time is started again for ever, which is no world to wait for.
+STARTING = scenarios(start_limits=(inf,))
+
+
 def scale_and_check(scenario, name, seed):
     recording = simulate(scenario, Impatient(made(name)), scaler=Restless(), seed=seed)
     check_all(recording, scenario)
 
 
 @FEW
-@given(scenarios(), MAKERS, st.integers(0, 3))
+@given(STARTING, MAKERS, st.integers(0, 3))
 def test_no_scaler_breaks_the_engine(scenario, name, seed):
     scale_and_check(scenario, name, seed)
 
 
 @pytest.mark.slow
 @MANY
-@given(scenarios(), MAKERS, st.integers(0, 3))
+@given(STARTING, MAKERS, st.integers(0, 3))
 def test_no_scaler_breaks_the_engine_in_many(scenario, name, seed):
     scale_and_check(scenario, name, seed)
 

@@ -1,5 +1,7 @@
 """`fairlead demo`: a first look in a few seconds."""
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -45,9 +47,15 @@ def demo(
             f"Charts    {page} (open it in a browser)\n"
             f"Timeline  {trace} ({best.policy}; open it in Perfetto, ui.perfetto.dev)\n\n"
             f"Next, a fifth more requests:\n"
-            f"  fairlead simulate {SCENARIO} --policy {best.policy} --set rate_scale=1.2 --seeds 3"
+            f"  {_program()} simulate {SCENARIO} --policy {best.policy} --set rate_scale=1.2 --seeds 3"
         )
     end(finished, len(tasks))
+
+
+def _program() -> str:
+    """How to call this program from here: by its name, or by its path where it is not on the search path."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "fairlead" and shutil.which("fairlead") is None else "fairlead"
 
 
 def _merit(summary: Summary) -> tuple[float, float]:

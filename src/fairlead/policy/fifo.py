@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairlead.model import Configuration
 from fairlead.policy.base import Action, Policy, Reject, Site, Start, View
 
 
@@ -28,11 +27,7 @@ class Fifo(Policy):
             raise ValueError(f"queue_limit must not be negative; got {self.queue_limit}.")
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
-        self._configurations: dict[str, Configuration] = {}
-        for name, profile in site.profiles.items():
-            least = min(configuration.batch for configuration in profile.configurations)
-            single = [configuration for configuration in profile.configurations if configuration.batch == least]
-            self._configurations[name] = min(single, key=profile.cost_usd)
+        self._configurations = {name: profile.cheapest() for name, profile in site.profiles.items()}
 
     def decide(self, view: View) -> Iterator[Action]:
         while (invocation := view.oldest()) is not None:

@@ -79,6 +79,11 @@ class Estimate:
         """The space to choose from."""
         return self._profile.configurations
 
+    def cheapest(self) -> Configuration:
+        """The cheapest configuration among those with the smallest batch."""
+        least = min(configuration.batch for configuration in self.configurations)
+        return min((c for c in self.configurations if c.batch == least), key=self.cost_usd)
+
     def latency_s(self, configuration: Configuration, kind: str | None = None) -> float:
         """Expected time of a warm run, without transfer; infinity where there is none."""
         if kind is None:
