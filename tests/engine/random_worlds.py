@@ -97,7 +97,7 @@ def laws(draw):
 
 
 @st.composite
-def functions(draw, start_limits):
+def functions(draw):
     law, configurations = draw(laws())
     return declared(
         law,
@@ -109,7 +109,7 @@ def functions(draw, start_limits):
         idle_holds=draw(st.sampled_from(["slice", "memory"])),
         retries=draw(st.integers(0, 2)),
         run_limit_s=draw(st.sampled_from([0.9, inf, inf])),
-        start_limit_s=draw(st.sampled_from(start_limits)),
+        start_limit_s=draw(st.sampled_from([0.4, inf, inf])),
         cold_start_s=draw(SECONDS),
         noise=draw(st.sampled_from([0, 0.3])),
         bias=draw(st.sampled_from([1, 1.5])),
@@ -166,10 +166,10 @@ def arrivals(draw, workflow):
 
 
 @st.composite
-def scenarios(draw, start_limits=(0.4, inf, inf)):
+def scenarios(draw):
     on = draw(clusters())
     names = ["f", "g", "h"][: draw(st.integers(1, 3))]
-    parts = {name: draw(functions(start_limits)) for name in names}
+    parts = {name: draw(functions()) for name in names}
     flows = {name: draw(workflows(name, names)) for name in ("one", "two")[: draw(st.integers(1, 2))]}
     nodes = st.sampled_from([node.name for node in on.nodes])
     back = st.sampled_from([None, 0.5, 2.0])

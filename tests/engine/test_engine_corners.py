@@ -202,3 +202,21 @@ def test_site_cannot_be_changed():
     assert where.functions
     check_immutable(site_of(where).cluster, "site.cluster")
     check_immutable(site_of(where).workflows["main"], "site.workflows['main']")
+
+
+def test_instance_that_is_lost_before_a_decision_is_made_does_not_stop_before_it_starts():
+    """It is lost at 0.5, while the decision to start it takes until 1."""
+    faults = (NodeFault(node="n0", at_s=0.5, back_s=5.0),)
+    recording = simulate(scenario(1.0, decision=DecisionTime(fixed_s=1.0), node_faults=faults))
+    check_accounts(recording)
+
+
+def test_replica_that_never_starts_in_time_does_not_keep_the_run_going_for_ever():
+    """It takes 5 s to start and may take 2: it could be started again and again, long after all requests ended."""
+
+    def progress(now):
+        if now > 1e4:
+            pytest.fail(f"the run is at {now:g} s, and its only request ended at 2 s")
+
+    where = scenario(declared(1.0, cold_start_s=5, start_limit_s=2), control_period_s=1.0)
+    simulate(where, Doing(), scaler=Adjusting((yielding(Scale("f", 1)),)), progress=progress)

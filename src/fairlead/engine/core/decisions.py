@@ -209,13 +209,14 @@ class Decisions:
         now = self._controller.now
         is_cold = False
         if function in self._replicas.sets:
-            size = msgspec.structs.replace(self._replicas.sets[function].configuration, batch=configuration.batch)
-            shape = self._beliefs.shape(function, size)
-            if shape is None:
-                return f"{function} has no configuration {size}, the size of its replicas"
-            instance = self._replicas.take(function, node, action.device)
+            instance = self._replicas.find(function, node.name, action.device)
             if instance is None:
                 return f"{function} is scaled and has no free replica on {action.node}"
+            size = msgspec.structs.replace(instance.configuration, batch=configuration.batch)
+            shape = self._beliefs.shape(function, size)
+            if shape is None:
+                return f"{function} has no configuration {size}, the size of its replica"
+            self._replicas.take(instance)
         else:
             fits = shape.fits(node, action.device)
             instance = self._pool.warm(shape, node, action.device, now) if fits else None

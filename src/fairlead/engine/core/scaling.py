@@ -146,27 +146,22 @@ class Replicas:
 
     # --- what the controller asks and tells ------------------------------------------------------------------------
 
-    def take(self, function: str, node: NodeState, device: int | None) -> InstanceState | None:
-        """A free replica on a node, now busy."""
-        idle = self.sets[function].idle.get(node.name, [])
-        for instance in idle:
+    def find(self, function: str, node: str, device: int | None) -> InstanceState | None:
+        """A free replica on a node."""
+        for instance in self.sets[function].idle.get(node, ()):
             if device is None or (instance.device is not None and instance.device.index == device):
-                idle.remove(instance)
-                instance.is_idle = False
                 return instance
         return None
+
+    def take(self, instance: InstanceState) -> None:
+        """Let a free replica work."""
+        self.sets[instance.flavour.function.name].idle[instance.node.name].remove(instance)
+        instance.is_idle = False
 
     def place(self, function: str) -> str | None:
         """The node with the most free replicas."""
         counts = {node: len(idle) for node, idle in self.sets[function].idle.items() if idle}
         return min(counts, key=lambda node: (-counts[node], self._controller.nodes[node].index), default=None)
-
-    def fits(self, function: str, node: str, device: int | None) -> bool:
-        """Whether a free replica is there."""
-        return any(
-            device is None or (i.device is not None and i.device.index == device)
-            for i in self.sets[function].idle.get(node, ())
-        )
 
     def ready(self, instance: InstanceState) -> None:
         """A replica has started; the one it replaces may go."""

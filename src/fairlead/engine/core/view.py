@@ -127,7 +127,7 @@ class ControllerView:
         if state is None:
             raise UnknownNameError("node", node, controller.nodes)
         if function in controller.replicas.sets:
-            return controller.replicas.fits(function, node, device)
+            return controller.replicas.find(function, node, device) is not None
         return shape.fits(state, device) or controller.pool.find_starting(shape, state, device) is not None
 
     def place(self, function: str, configuration: Configuration, order: Order = "warm-first") -> str | None:
@@ -145,7 +145,7 @@ class ControllerView:
         if state is None:
             raise UnknownNameError("node", node, controller.nodes)
         if function in controller.replicas.sets:
-            return controller.replicas.fits(function, node, device)
+            return controller.replicas.find(function, node, device) is not None
         idle = self.__shape(function, configuration).flavour.idle.get(state.index, ())
         return any(device is None or (i.device is not None and i.device.index == device) for i in idle)
 

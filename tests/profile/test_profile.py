@@ -1,0 +1,123 @@
+"""Profiles: laws, cold starts, prices, slowdown; and estimates, which answer for the best kind."""
+
+from math import inf
+
+import pytest
+
+from fairlead.model import Configuration, Price
+from fairlead.profile import Constant, Estimate, Exponential, Profile, Row, ScalingLaw, Table, slowdown, space
+from fairlead.testing import cluster
+
+ONE = Configuration()
+
+
+class TestLaws:
+    def test_constant_is_the_same_everywhere(self):
+        assert Constant(2.0).mean_s(Configuration(batch=9, vcpus=3), "any") == 2.0
+
+    def test_table_is_looked_up_exactly(self):
+        table = Table((Row(seconds=3), Row(batch=2, seconds=4)))
+        assert table.mean_s(Configuration(batch=2), "any") == 4
+        assert table.mean_s(Configuration(batch=3), "any") == inf
+
+    def test_row_of_a_kind_wins(self):
+        table = Table((Row(seconds=3), Row(seconds=1, kind="fast")))
+        assert (table.mean_s(ONE, "fast"), table.mean_s(ONE, "slow")) == (1, 3)
+
+    def test_table_ignores_memory(self):
+        assert Table((Row(seconds=3),)).mean_s(Configuration(memory_gb=5), "any") == 3
+
+    def test_table_offers_each_configuration_once(self):
+        table = Table((Row(seconds=3), Row(seconds=1, kind="fast"), Row(batch=2, seconds=4)))
+        assert table.configurations() == (ONE, Configuration(batch=2))
+
+    def test_scaling_law_by_hand(self):
+        law = ScalingLaw(t1_s=10, fixed=0.2, beta=0.5, gamma=1, delta=2)
+        # 10 * (0.2 + 0.8 * sqrt(4) / 2 / 4) = 4
+        assert law.mean_s(Configuration(batch=4, vcpus=2, vgpus=2), "any") == pytest.approx(4)
+        assert law.mean_s(ONE, "any") == pytest.approx(10)
+
+    def test_space_is_every_combination(self):
+        assert space(batch=(1, 2), vcpus=(1, 4)) == (
+            Configuration(),
+            Configuration(vcpus=4),
+            Configuration(batch=2),
+            Configuration(batch=2, vcpus=4),
+        )
+
+    @pytest.mark.parametrize(
+        ("make", "complaint"),
+        [
+            (lambda: Constant(-1), "constant_s"),
+            (lambda: Exponential(inf), "exponential_s"),
+            (lambda: Table(()), "at least one row"),
+            (lambda: Table((Row(seconds=1), Row(seconds=2))), "the same configuration"),
+            (lambda: Row(seconds=-1), "seconds"),
+            (lambda: Row(seconds=1, batch=0), "batch"),
+            (lambda: ScalingLaw(t1_s=1, fixed=2), "fixed"),
+            (lambda: ScalingLaw(t1_s=1, beta=3), "beta"),
+        ],
+    )
+    def test_bad_laws_are_refused(self, make, complaint):
+        with pytest.raises(ValueError, match=complaint):
+            make()
+
+
+class TestProfile:
+    def test_space_comes_from_the_law_unless_given(self):
+        assert Profile(law=Constant(1)).configurations == (ONE,)
+        assert Profile(law=Constant(1), configurations=space(vcpus=(2, 4))).configurations == space(vcpus=(2, 4))
+
+    def test_speed_divides(self):
+        assert Profile(law=Constant(3)).latency_s(ONE, "any", speed=2) == 1.5
+
+    def test_cold_start_of_a_kind_wins(self):
+        profile = Profile(law=Constant(1), cold_start_s=2, cold_start_by_kind={"fast": 0.5})
+        assert (profile.cold_s("fast"), profile.cold_s("slow")) == (0.5, 2)
+
+    def test_only_an_exponential_law_spreads(self):
+        assert Profile(law=Exponential(1)).is_exponential
+        assert not Profile(law=Constant(1)).is_exponential
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"cold_start_s": -1},
+            {"cold_start_by_kind": {"fast": -1}},
+            {"noise": 0.6},
+            {"bias": 0},
+            {"failure_rate": 1.1},
+            {"sensitivity": -1},
+            {"pressure": inf},
+        ],
+        ids=lambda given: next(iter(given)),
+    )
+    def test_bad_values_are_refused_by_name(self, given):
+        with pytest.raises(ValueError, match=next(iter(given))):
+            Profile(law=Constant(1), **given)
+
+
+class TestEstimate:
+    ON = cluster(kind="fast", speed=4, beside=cluster(kind="slow"), price=Price(vcpu_usd_per_hour=3600))
+
+    def test_without_a_kind_the_best_answers(self):
+        profile = Profile(law=Constant(2), cold_start_s=3, cold_start_by_kind={"fast": 1})
+        estimate = Estimate(profile, self.ON)
+        assert (estimate.latency_s(ONE), estimate.latency_s(ONE, "slow")) == (0.5, 2)
+        assert (estimate.cold_start_s(), estimate.cold_start_s("slow")) == (1, 3)
+
+    def test_cost_is_time_at_the_price(self):
+        estimate = Estimate(Profile(law=Constant(2)), self.ON)
+        assert estimate.cost_usd(Configuration(vcpus=3), "slow") == pytest.approx(6)
+
+    def test_correction_multiplies(self):
+        estimate = Estimate(Profile(law=Constant(2)), self.ON, lambda configuration, kind: 1.5)
+        assert estimate.latency_s(ONE, "slow") == 3
+
+
+@pytest.mark.parametrize(
+    ("sensitivity", "others", "pressure", "factor"),
+    [(0, 1, 1, 1), (2, 0.25, 0, 1.5), (2, 0, 0.5, 2), (1, 0.5, 0.5, 2), (3, -1e-12, 0, 1)],
+)
+def test_slowdown_is_linear_in_the_load_around(sensitivity, others, pressure, factor):
+    assert slowdown(sensitivity, others, pressure) == pytest.approx(factor)
