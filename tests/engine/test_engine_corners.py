@@ -220,3 +220,13 @@ def test_replica_that_never_starts_in_time_does_not_keep_the_run_going_for_ever(
 
     where = scenario(declared(1.0, cold_start_s=5, start_limit_s=2), control_period_s=1.0)
     simulate(where, Doing(), scaler=Adjusting((yielding(Scale("f", 1)),)), progress=progress)
+
+
+def test_run_on_a_replica_that_waits_for_its_replacement_has_that_replicas_size():
+    """At 2.5 the new replica, without a GPU, still starts and the old one serves, with its GPU."""
+    law = Table((Row(vgpus=1, seconds=1.0), Row(vgpus=0, seconds=4.0)))
+    where = scenario(declared(law, cold_start_s=1.0), arrivals=[2.5], on=cluster(vgpus=4), control_period_s=1.0)
+    deeds = yielding(Scale("f", 1, Configuration(vgpus=1))), yielding(Scale("f", 1, Configuration()))
+    recording = simulate(where, Doing(), scaler=Adjusting(deeds))
+    check_accounts(recording)
+    assert recording.invocations.select("device", "vgpus", "end").rows() == [(0, 1, 3.5)]

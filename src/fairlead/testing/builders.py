@@ -1,6 +1,7 @@
 """Small worlds from few words: a cluster, a scenario, and a real view in which given requests wait."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from typing import TypedDict, TypeVar, Unpack
@@ -10,6 +11,7 @@ import numpy as np
 
 from fairlead.engine.core import Controller
 from fairlead.engine.core.events import Arrived
+from fairlead.errors import PolicyError
 from fairlead.model import (
     SLO,
     Cluster,
@@ -141,7 +143,7 @@ def cluster(
 
 
 def scenario(
-    functions: Mapping[str, float | Law | Declared] | float = 1.0,
+    functions: Mapping[str, float | Law | Declared] | float | Law | Declared = 1.0,
     *,
     workflows: Mapping[str, Workflow | Sequence[str]] | None = None,
     arrivals: Sequence[float | Arrivals | ClosedLoop] = (0.0,),
@@ -152,7 +154,7 @@ def scenario(
     """A whole scenario; what is left out is one request for one function of a second, on one node of four vCPUs.
 
     Args:
-        functions: Latency or declaration by name; a bare number is one function `f`.
+        functions: Latency or declaration by name; without a name it is one function `f`.
         workflows: Workflows by name, or the functions of a chain; left out, `main` chains all functions.
         arrivals: Instants (of requests for the first workflow), processes, or both.
         on: The cluster.
@@ -207,9 +209,11 @@ def view_of(*waiting: float | Waits, scenario: Scenario | None = None, now: floa
         scenario: Where they wait; left out, the builder's smallest.
         now: The instant of the view; left out, that of the last arrival, whose requests are then fresh.
     """
-    controller = Controller(scenario or SMALLEST, _From(Policy(), inf))
-    for instant, events in _instants(waiting, now):
-        controller.handle(instant, events)
+    instants = _instants(waiting, now)
+    controller = Controller(scenario or SMALLEST, _Halt(instants[-1][0] if instants else inf))
+    with suppress(PolicyError):  # halted in the midst of its call, when there is most to see
+        for instant, events in instants:
+            controller.handle(instant, events)
     return controller.view
 
 
@@ -246,6 +250,18 @@ def _instants(waiting: Sequence[float | Waits], now: float | None) -> list[tuple
             raise ValueError(f"a request arrives at {max(at):g}, after now ({now:g}).")
         at.setdefault(now, [])
     return list(at.items())
+
+
+@dataclass
+class _Halt(Policy):
+    """Lets everything wait until an instant, and stops there."""
+
+    instant: float
+
+    def decide(self, view: View) -> Iterator[Action]:
+        if view.now >= self.instant:
+            raise RuntimeError("halted")
+        return iter(())
 
 
 @dataclass
