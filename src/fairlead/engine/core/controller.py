@@ -132,6 +132,11 @@ class Controller:
         return effects
 
     @property
+    def next_wake(self) -> float:
+        """When the controller wants to be called again at the latest; infinity if never."""
+        return self.timers.next()
+
+    @property
     def view(self) -> View:
         """What the policies see."""
         return self.decisions.view

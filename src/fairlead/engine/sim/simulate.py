@@ -191,7 +191,7 @@ class _Simulation:
         while True:
             now, _, what = heap[0]
             events: Sequence[ev.Event] = ()
-            if timers.soonest <= now and timers.next() < now:
+            if timers.soonest <= now and controller.next_wake < now:
                 now = timers.soonest
             elif now == inf:
                 return
