@@ -232,7 +232,10 @@ class MinuteCounts(msgspec.Struct, frozen=True):
 
 
 class ClosedLoop(msgspec.Struct, frozen=True):
-    """So many users; each thinks, calls, waits for the answer, and thinks again. The driver runs it."""
+    """So many users; each thinks, calls, waits for the answer, and thinks again. The driver runs it.
+
+    Two calls of one user are at least a millisecond apart, also where both thinking and the answer take no time.
+    """
 
     workflow: str
     users: int

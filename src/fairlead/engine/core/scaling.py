@@ -193,8 +193,13 @@ class Replicas:
             self._rest(instance)
 
     def _adapt(self, found: ReplicaSet, instance: InstanceState) -> bool:
-        """Give a replica the vCPUs of its set, in place; False if there is no room."""
+        """Give a replica the vCPUs of its set, in place; False if there is no room.
+
+        One that has another GPU share or memory is left as it is: its replacement is on the way.
+        """
         controller, vcpus = self._controller, milli(found.configuration.vcpus)
+        if controller.pool.flavour(instance.flavour.function, found.configuration) is not instance.flavour:
+            return True
         more = vcpus - instance.vcpus
         if more > instance.node.free:
             return False

@@ -27,6 +27,7 @@ Progress = Callable[[float], None]
 
 _IDLE_INSTANTS = 10_000  # with nothing running and nobody coming: the policies will not start what waits
 _REPORT_EVERY = 4096
+_LEAST_ROUND_S = 1e-3  # between two calls of one user in a closed loop
 _WORK = frozenset({ev.Arrived, ev.Finished})
 
 
@@ -125,7 +126,7 @@ class _Simulation:
         self.slo = {name: workflow.slo for name, workflow in scenario.workflows.items()}
         self.next_request = 0
         self.ordinals: Counter[str] = Counter()
-        self.loop_of: dict[int, _Loop] = {}
+        self.loop_of: dict[int, tuple[_Loop, float]] = {}  # by request: whose user called, and when
         self.nodes = {node.name: node for node in scenario.cluster.nodes}
         self.aborted: set[int] = set()
         self.shared: dict[str, SharedNode] = {}
@@ -285,7 +286,7 @@ class _Simulation:
         self.ordinals[workflow] = ordinal + 1
         slo = self.slo[workflow]
         if loop is not None:
-            self.loop_of[id] = loop
+            self.loop_of[id] = loop, now
         items = self.physics.admit(id, ordinal, workflow)
         return ev.Arrived(Request(id, workflow, now, now + slo.latency_s, slo.cost_usd), items)
 
@@ -336,9 +337,12 @@ class _Simulation:
             self._predict(node)
 
     def _ended(self, effect: fx.Answer | fx.Refuse) -> None:
-        loop = self.loop_of.pop(effect.request, None)
+        """A user of a closed loop has its answer, and thinks before the next call."""
+        loop, called = self.loop_of.pop(effect.request, (None, 0.0))
         if loop is not None:
             at = effect.at + loop.think()
+            if at <= called:  # refused at once and never thinking: time must pass nevertheless
+                at = called + _LEAST_ROUND_S
             if at < self.scenario.duration_s:
                 self.coming += 1
                 self._push(at, loop)
