@@ -1,15 +1,19 @@
 """Corners where two features meet: each test is the smallest case in which they could get in each other's way."""
 
+from collections import Counter
+from contextlib import suppress
+
 import pytest
 from toy_policies import Adjusting, Doing, start_oldest, yielding
 
 from fairlead.engine import simulate
-from fairlead.errors import PolicyError
+from fairlead.errors import FairleadError, PolicyError
 from fairlead.model import Configuration, Price, Stage, Workflow
 from fairlead.policy import Cancel, Policy, Resize, Retire, Scale, Searched, Shrink, Start, Wake, Warm
+from fairlead.policy.fifo import Fifo
 from fairlead.profile import Row, Table
 from fairlead.testing import check_accounts, check_capacity, check_immutable, cluster, declared, scenario, site_of
-from fairlead.workload import DecisionTime, Listed, NodeFault
+from fairlead.workload import ClosedLoop, DecisionTime, Listed, NodeFault
 
 LATER = DecisionTime(fixed_s=1.0)
 
@@ -230,3 +234,32 @@ def test_run_on_a_replica_that_waits_for_its_replacement_has_that_replicas_size(
     recording = simulate(where, Doing(), scaler=Adjusting(deeds))
     check_accounts(recording)
     assert recording.invocations.select("device", "vgpus", "end").rows() == [(0, 1, 3.5)]
+
+
+def test_replica_that_waits_for_its_replacement_keeps_its_gpu_after_a_batch():
+    """From 4 on the function is to run without a GPU. Until its replacement is ready at 7, the old replica serves.
+
+    After its first batch it must not take over the new size: the second run has the GPU as well.
+    """
+    law = Table((Row(vcpus=0.5, vgpus=1, seconds=1.0), Row(vcpus=1, seconds=9.0)))
+    where = scenario(declared(law, cold_start_s=3.0), arrivals=[4.5, 4.5], on=cluster(vgpus=4), control_period_s=1.0)
+    old, new = Configuration(vcpus=0.5, vgpus=1), Configuration()
+    deeds = yielding(Scale("f", 1, old)), yielding(), yielding(), yielding(Scale("f", 1, new))
+    recording = simulate(where, Doing(), scaler=Adjusting(deeds))
+    check_accounts(recording)
+    assert recording.invocations.select("start", "vgpus", "end").rows() == [(4.5, 1, 5.5), (5.5, 1, 6.5)]
+
+
+def test_user_who_is_rejected_and_does_not_think_does_not_stop_time():
+    """While the other's call runs, a rejected user could call again at the same instant, for ever."""
+    seen = Counter()
+
+    def progress(now):
+        seen[now] += 1
+        if seen[now] > 5:
+            pytest.fail(f"thousands of calls at {now:g} s, and no end")
+
+    loop = ClosedLoop("main", users=2, think_s=0, think="constant")
+    where = scenario(1.0, arrivals=[loop], on=cluster(vcpus=1), duration_s=5)
+    with suppress(FairleadError):  # to say that this cannot work would do as well
+        simulate(where, Fifo(queue_limit=0), progress=progress)
