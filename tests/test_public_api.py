@@ -27,6 +27,7 @@ PUBLIC = (
     "fairlead",
     "fairlead.engine",
     "fairlead.model",
+    "fairlead.planning",
     "fairlead.policy",
     "fairlead.profile",
     "fairlead.report",

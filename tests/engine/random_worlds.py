@@ -49,6 +49,7 @@ DURATION_S = 8.0
 
 # A grid of tenths and quarters, so that events often fall on one instant.
 SECONDS = st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.5, 1.0, 1.5])
+COPIES = st.sampled_from([1, 1, 1, 1, 2, 3])
 INSTANTS = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.1, 2.0, 2.5, 3.0, 4.0, 5.5, 7.0])
 
 
@@ -120,7 +121,7 @@ def functions(draw):
 
 @st.composite
 def workflows(draw, name, names):
-    """Fan-out, fan-in, branches, maps and joins, as far as they go together."""
+    """Fan-out, fan-in, branches, maps, joins and competing copies, as far as they go together."""
     stages: list[Stage] = []
     regions: dict[str, str | None] = {}
     arms: dict[str, int] = {}
@@ -141,6 +142,7 @@ def workflows(draw, name, names):
             when=when,
             map=(1, 3) if is_map else None,
             join=is_join,
+            compete=draw(COPIES),
         )
         stages.append(stage)
         regions[stage.name] = stage.name if is_map else None if is_join or not around else around.pop()

@@ -1,6 +1,7 @@
 """`fairlead reproduce`: a paper's table or figure, theirs and ours side by side."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.errors import FAILED, UsageError
-from fairlead.cli.outputs import STDOUT, check_files, write_json
+from fairlead.cli.outputs import STDOUT, check_files, check_folder, write_json
 from fairlead.cli.progress import ShareProgress
 from fairlead.cli.tables import fit_table, hanging, show_value
 from fairlead.errors import UnknownNameError
@@ -28,6 +29,9 @@ def reproduce(
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
     ] = None,
+    figures_to: Annotated[
+        Path | None, typer.Option("--figures", metavar="FOLDER", help="Write the figures as SVG files.")
+    ] = None,
     is_quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")] = False,
 ) -> None:
     """Reproduce a published result: theirs and ours side by side.
@@ -42,12 +46,18 @@ def reproduce(
         raise UsageError(f"Name what to reproduce: {', '.join(EXPERIMENTS)}. --list says what they are.")
     if name not in EXPERIMENTS:  # said before anything is begun
         raise UnknownNameError("experiment", name, EXPERIMENTS)
+    if figures_to is not None:
+        check_folder("--figures", figures_to)
     with ShareProgress(f"Reproducing {name}", is_quiet=is_quiet) as progress:
         result = run_experiment(name, quick=is_quick, progress=progress.reach)
     if json_to is not None:
         write_json(json_values(result.to_json()), json_to)
+    if figures_to is not None:
+        for figure in result.figures:
+            (figures_to / f"{figure.name}.svg").write_text(figure.svg, encoding="utf-8", newline="\n")
     if json_to != STDOUT and not is_quiet:
         show_reproduction(result)
+        _say_figures(result, figures_to)
         if json_to is not None:
             typer.echo(f"Wrote {json_to}")
     if not all(claim.met for claim in result.claims):
@@ -70,6 +80,17 @@ def show_reproduction(result: Reproduction) -> None:
         console.print(hanging("-", note))
     met = sum(1 for claim in result.claims if claim.met)
     console.print(f"\n{met} of {len(result.claims)} claims are met.")
+
+
+def _say_figures(result: Reproduction, folder: Path | None) -> None:
+    """Where the figures are, or how to get them."""
+    if folder is not None and not result.figures:
+        typer.echo(f"{result.name} has no figures.")
+    elif folder is not None:
+        for figure in result.figures:
+            typer.echo(f"Wrote {folder / figure.name}.svg: {figure.title}")
+    elif result.figures:
+        typer.echo(f"Figures ({len(result.figures)}): add --figures FOLDER.")
 
 
 _NO_ROOM = "\nThe table behind this is wider than the terminal; --json has it too.\n"

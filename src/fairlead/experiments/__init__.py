@@ -19,6 +19,16 @@ class Experiment(NamedTuple):
 
 
 EXPERIMENTS: Mapping[str, Experiment] = {
+    "admission-sweep": Experiment(
+        "Admission control: uniform, burst and pillar arrivals, sample sizes, and overload up to tenfold",
+        "fairlead.experiments.admission_sweep.run",
+        6,
+    ),
+    "kaas-contention": Experiment(
+        "KaaS under finite device memory: throughput against clients, and what idle GPUs cost",
+        "fairlead.experiments.kaas_contention.run",
+        3,
+    ),
     "kaas-poisson": Experiment(
         "KaaS, section 6.2: cold starts and waits of five policies at 80 % load",
         "fairlead.experiments.kaas_poisson.run",
@@ -31,6 +41,16 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     ),
     "kaas-traces": Experiment(
         "KaaS, section 6.1: the five printed traces of the worked example", "fairlead.experiments.kaas_traces.run", 0.1
+    ),
+    "table-4.1": Experiment(
+        "Serverless accelerators, Table 4.1: FIFO, Clockwork and admission control on one CPU and one GPU",
+        "fairlead.experiments.table_4_1.run",
+        3,
+    ),
+    "pipelines": Experiment(
+        "Serverless accelerators, chapter 3: ensemble and cascade, optimisations, CPU against GPU",
+        "fairlead.experiments.pipelines.run",
+        3,
     ),
 }
 

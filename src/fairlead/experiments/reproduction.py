@@ -18,6 +18,15 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A picture of some rows: a file name without its ending, a title, and the SVG text."""
+
+    name: str
+    title: str
+    svg: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reproduction:
     """A paper's results beside ours. `notes` says how they were obtained and what they depend on."""
 
@@ -26,6 +35,7 @@ class Reproduction:
     claims: tuple[Claim, ...]
     rows: tuple[Mapping[str, object], ...]
     notes: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """The result as JSON values, in the shape that `fairlead reproduce --json` writes."""

@@ -2,11 +2,12 @@
 
 from fairlead.model.cluster import MIG_SIZES, Cluster, Device, Node, Price, Sharing
 from fairlead.model.configuration import Configuration
-from fairlead.model.function import Function, IdleHolds
+from fairlead.model.function import Buffer, BufferKind, Function, IdleHolds
 from fairlead.model.record import (
     INSTANCE_SCHEMA,
     INVOCATION_SCHEMA,
     REQUEST_SCHEMA,
+    DeviceMemoryUse,
     Record,
     Recording,
     Refusal,
@@ -21,9 +22,12 @@ __all__ = [
     "MIG_SIZES",
     "REQUEST_SCHEMA",
     "SLO",
+    "Buffer",
+    "BufferKind",
     "Cluster",
     "Configuration",
     "Device",
+    "DeviceMemoryUse",
     "Function",
     "IdleHolds",
     "Instance",

@@ -33,11 +33,19 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """One accelerator. `mps` shares it in free fractions; `mig` in slices of 1, 2, 3, 4 or 7 at fixed places."""
+    """One accelerator. `mps` shares it in free fractions; `mig` in slices of 1, 2, 3, 4 or 7 at fixed places.
+
+    `reserve_gb` of its memory is nobody's to use. The rest is about kernels: how fast buffers are copied to and from
+    the host, what a start that allocates pays besides, and how long the executor of all kernels takes to start.
+    """
 
     vgpus: float
     memory_gb: float = inf
     sharing: Sharing = "mps"
+    reserve_gb: float = 0.0
+    load_gb_per_s: float = inf
+    allocation_s: float = 0.0
+    executor_start_s: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.vgpus < inf:
@@ -48,6 +56,19 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"gpu_sharing must be 'mps' or 'mig'; got {self.sharing!r}.")
         if self.sharing == "mig" and self.vgpus != 7:
             raise ValueError(f"a MIG device has 7 vGPUs; got {self.vgpus:g}.")
+        if not 0 <= self.reserve_gb < self.memory_gb:
+            raise ValueError(f"device_reserve_gb must be at least 0 and below device_memory_gb; got {self.reserve_gb}.")
+        if not self.load_gb_per_s > 0:
+            raise ValueError(f"load_gb_per_s must be positive; got {self.load_gb_per_s}.")
+        for name in ("allocation_s", "executor_start_s"):
+            value = getattr(self, name)
+            if not 0 <= value < inf:
+                raise ValueError(f"{name} must be finite and not negative; got {value}.")
+
+    @property
+    def usable_gb(self) -> float:
+        """Memory that instances and buffers may take."""
+        return self.memory_gb - self.reserve_gb
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):

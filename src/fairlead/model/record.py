@@ -28,6 +28,8 @@ REQUEST_SCHEMA: Mapping[str, type[pl.DataType]] = {
     "retry_after_s": pl.Float64,
     "promised": pl.Float64,  # the finish that the policy planned, where it did
     "plan": pl.String,  # the steps it planned, joined by " -> "
+    "offer_latency_s": pl.Float64,  # what could have been promised instead, where a refusal says so
+    "offer_cost_usd": pl.Float64,
     "cost_usd": pl.Float64,
 }
 
@@ -92,6 +94,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     cost_usd: float
     deadline: float
     outcome: str
+    invocation: int = -1  # its id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +104,26 @@ class Refusal:
     now: float
     action: str
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMemoryUse:
+    """What happened in the memory of one device that the system manages for kernels.
+
+    A start of a run is a hit or a miss for each constant that the run needs. A miss is for lack of capacity if the
+    buffer was there before and was evicted, and compulsory otherwise.
+    """
+
+    node: str
+    device: int
+    hits: int = 0
+    compulsory_misses: int = 0
+    capacity_misses: int = 0
+    evictions: int = 0
+    executor_starts: int = 0
+    loaded_mb: float = 0.0  # constants, copied to the device
+    input_mb: float = 0.0  # inputs, likewise
+    output_mb: float = 0.0  # outputs, written back
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,3 +152,4 @@ class Recording:
     run_wall_s: float = 0.0
     engine: str = "python"
     point: Mapping[str, object] = field(default_factory=dict)
+    device_memory: tuple[DeviceMemoryUse, ...] = ()

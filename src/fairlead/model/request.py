@@ -21,6 +21,7 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 class Invocation(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One function of one request. `item` counts through a map (0 outside); `attempt` from 1.
 
+    `copy` tells the copies of a competing stage apart (0 elsewhere): the first of them to be done is enough.
     Compared by identity: each attempt is made once, by the controller.
     """
 
@@ -33,6 +34,7 @@ class Invocation(msgspec.Struct, frozen=True, eq=False, gc=False):
     deadline: float
     item: int = 0
     attempt: int = 1
+    copy: int = 0
 
 
 class Instance(msgspec.Struct, frozen=True, gc=False):

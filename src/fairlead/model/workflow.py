@@ -1,6 +1,6 @@
 """A workflow: functions in a directed acyclic graph, with one objective for the whole.
 
-A stage runs when all its predecessors are done. Three things go beyond a plain graph:
+A stage runs when all its predecessors are done. Four things go beyond a plain graph:
 
 * a **branch**: the successors of a stage that carry `when` are arms of one branch, of which exactly one is taken
   (none, with the probability that is left over). An arm not taken counts as done, and so does all
@@ -8,6 +8,8 @@ A stage runs when all its predecessors are done. Three things go beyond a plain 
 * a **map**: a stage with `map` runs once per item of its predecessor's output; the stages after it run
   item by item, until
 * a **join**: a stage with `join` waits for every item of its predecessors and runs once.
+* **competition**: a stage with `compete` runs as so many copies at once, and the first answer wins; what waits or runs
+  of the others is given up. It fails only when every copy has.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +26,8 @@ from fairlead.model.slo import SLO
 class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """One step of a workflow: which function, after which stages.
 
-    `when` is the probability of this arm of a branch; `map` the least and greatest number of items.
+    `when` is the probability of this arm of a branch; `map` the least and greatest number of items; `compete` the
+    number of copies that race, inside a map for each item.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     when: float | None = None
     map: tuple[int, int] | None = None
     join: bool = False
+    compete: int = 1
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -112,6 +116,8 @@ def _stage_faults(stage: Stage, names: set[str]) -> Iterator[Fault]:
             yield Fault(f"{stage.name}.map", f"a map stage has at most one predecessor; got {len(stage.after)}.")
         if stage.join:
             yield Fault(f"{stage.name}.join", "a stage cannot map and join at once; put a stage between.")
+    if stage.compete < 1:
+        yield Fault(f"{stage.name}.compete", f"the number of copies must be at least 1; got {stage.compete}.")
 
 
 def _branch_faults(stages: Sequence[Stage]) -> Iterator[Fault]:

@@ -19,20 +19,29 @@ Order = Literal["warm-first", "emptiest"]
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
-    """Run these waiting invocations of one function together, on this node; `device` None leaves the choice open."""
+    """Run these waiting invocations of one function together, on this node; `device` None leaves the choice open.
+
+    `is_fresh` starts an instance of its own for them, even where a warm one is idle.
+    """
 
     batch: tuple[Invocation, ...]
     configuration: Configuration
     node: str
     device: int | None = None
+    is_fresh: bool = False
 
 
 class Reject(msgspec.Struct, frozen=True, gc=False):
-    """Refuse a fresh request, or drop an admitted one: what waits of it goes, what runs is discarded."""
+    """Refuse a fresh request, or drop an admitted one: what waits of it goes, what runs is discarded.
+
+    `offer_latency_s` and `offer_cost_usd` say what could be promised instead, where the policy knows.
+    """
 
     request: int
     reason: str
     retry_after_s: float | None = None
+    offer_latency_s: float | None = None
+    offer_cost_usd: float | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True, gc=False):
@@ -189,6 +198,10 @@ class View(Protocol):
         """An open request by its id."""
         ...
 
+    def is_open(self, request: int) -> bool:
+        """Whether a request is still to be answered."""
+        ...
+
     def profile(self, function: str) -> Estimate:
         """What is believed of a function: declared times, corrected by what was observed."""
         ...
@@ -202,7 +215,7 @@ class View(Protocol):
         ...
 
     def is_warm(self, function: str, configuration: Configuration, node: str, device: int | None = None) -> bool:
-        """Whether an idle instance of this size is there."""
+        """Whether an idle instance of this size is there; of a kernel, whether all its constant buffers are."""
         ...
 
     def load(self, node: str) -> float:
@@ -219,6 +232,10 @@ class View(Protocol):
 
     def instances(self, function: str) -> tuple[Instance, ...]:
         """Every instance of a function, oldest first. A full listing."""
+        ...
+
+    def idle(self, node: str) -> tuple[Instance, ...]:
+        """The idle instances on a node that hold anything, in the order in which they would be evicted."""
         ...
 
     def inputs(self, invocation: Invocation) -> tuple[tuple[str, float], ...]:
@@ -254,6 +271,11 @@ class Policy:
     def clairvoyant(self) -> bool:
         """Whether it must be told the future. The live runtime refuses such a policy."""
         return False
+
+    @property
+    def observes(self) -> bool:
+        """Whether it is shown what finishes: by default if it overrides `observe`. Runs are quicker without."""
+        return type(self).observe is not Policy.observe
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         """Learn the site once, before the first decision. `rng` is the policy's own randomness."""

@@ -18,15 +18,22 @@ from fairlead.policy.base import Policy
 ENTRY_POINTS = "fairlead.policies"
 
 BUILT_IN: Mapping[str, str] = {
+    "clockwork": "fairlead.policy.clockwork.policy:Clockwork",
+    "clockwork-naive": "fairlead.policy.clockwork_naive:ClockworkNaive",
+    "dag-admission": "fairlead.policy.dag_admission.policy:DagAdmission",
     "earliest-deadline": "fairlead.policy.earliest_deadline:EarliestDeadline",
     "fifo": "fairlead.policy.fifo:Fifo",
+    "fifo-types": "fairlead.policy.fifo_types:FifoTypes",
     "kaas-affinity": "fairlead.policy.kaas.affinity:Affinity",
     "kaas-balance": "fairlead.policy.kaas.balance:Balance",
     "kaas-exclusive": "fairlead.policy.kaas.exclusive:Exclusive",
+    "kaas-exclusive-pool": "fairlead.policy.kaas.exclusive_pool:ExclusivePool",
     "kaas-mlfq": "fairlead.policy.kaas.mlfq:MultiLevelFeedback",
     "kaas-round-robin": "fairlead.policy.kaas.round_robin:RoundRobin",
     "kaas-srtf": "fairlead.policy.kaas.srtf:ShortestFirst",
+    "kaas-static": "fairlead.policy.kaas.static:Static",
     "least-loaded": "fairlead.policy.least_loaded:LeastLoaded",
+    "mqfq-sticky": "fairlead.policy.kaas.mqfq_sticky:MqfqSticky",
 }
 
 

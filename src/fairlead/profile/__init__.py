@@ -1,7 +1,22 @@
 """How long and how dear: latency laws and tables, cold start, interference."""
 
 from fairlead.profile.interference import slowdown
-from fairlead.profile.laws import Constant, Exponential, Law, Row, ScalingLaw, Table, space
+from fairlead.profile.laws import Constant, Exponential, Law, Row, ScalingLaw, Sum, Table, space
+from fairlead.profile.loading import copy_s, load_s
 from fairlead.profile.profile import Estimate, Profile
 
-__all__ = ["Constant", "Estimate", "Exponential", "Law", "Profile", "Row", "ScalingLaw", "Table", "slowdown", "space"]
+__all__ = [
+    "Constant",
+    "Estimate",
+    "Exponential",
+    "Law",
+    "Profile",
+    "Row",
+    "ScalingLaw",
+    "Sum",
+    "Table",
+    "copy_s",
+    "load_s",
+    "slowdown",
+    "space",
+]

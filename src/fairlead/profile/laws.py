@@ -120,7 +120,26 @@ class ScalingLaw(msgspec.Struct, frozen=True, kw_only=True):
         return (ONE_VCPU,)
 
 
-Law = Constant | Exponential | Table | ScalingLaw
+class Sum(msgspec.Struct, frozen=True):
+    """One after the other, in the same configuration."""
+
+    parts: "tuple[Law, ...]"
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError("a sum needs at least one part.")
+        if any(isinstance(part, Exponential) for part in self.parts):
+            raise ValueError("an exponential law cannot be part of a sum, which is distributed otherwise.")
+
+    def mean_s(self, configuration: Configuration, kind: str) -> float:
+        return sum(part.mean_s(configuration, kind) for part in self.parts)
+
+    def configurations(self) -> tuple[Configuration, ...]:
+        first, *others = (part.configurations() for part in self.parts)
+        return tuple(configuration for configuration in first if all(configuration in other for other in others))
+
+
+Law = Constant | Exponential | Table | ScalingLaw | Sum
 
 
 def space(

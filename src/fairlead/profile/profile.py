@@ -7,6 +7,7 @@ import msgspec
 
 from fairlead.model import Cluster, Configuration
 from fairlead.profile.laws import Exponential, Law
+from fairlead.profile.loading import load_s
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,17 +63,23 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 class Estimate:
     """A profile as a policy sees it in one cluster: declared times, corrected by what was observed.
 
-    Without a `kind`, a question is about the kind where the answer is best.
+    Without a `kind`, a question is about the kind where the answer is best. `load_mb` is what a kernel must load before
+    it runs where nothing of it is.
     """
 
-    __slots__ = ("_cluster", "_correction", "_profile")
+    __slots__ = ("_cluster", "_correction", "_load_mb", "_profile")
 
     def __init__(
-        self, profile: Profile, cluster: Cluster, correction: Callable[[Configuration, str], float] | None = None
+        self,
+        profile: Profile,
+        cluster: Cluster,
+        correction: Callable[[Configuration, str], float] | None = None,
+        load_mb: float = 0.0,
     ) -> None:
         self._profile = profile
         self._cluster = cluster
         self._correction = correction
+        self._load_mb = load_mb
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -92,10 +99,13 @@ class Estimate:
         return declared if self._correction is None else declared * self._correction(configuration, kind)
 
     def cold_start_s(self, kind: str | None = None) -> float:
-        """Declared time to start an instance."""
+        """Declared time to start an instance; of a kernel, to load it whole into a device whose executor runs."""
         if kind is None:
-            return min(self._profile.cold_s(kind) for kind in self._cluster.kinds)
-        return self._profile.cold_s(kind)
+            return min(self.cold_start_s(kind) for kind in self._cluster.kinds)
+        seconds = self._profile.cold_s(kind)
+        if self._load_mb and self._cluster.kinds[kind].devices:
+            seconds += load_s(self._cluster.kinds[kind].devices[0], self._load_mb)
+        return seconds
 
     def cost_usd(self, configuration: Configuration, kind: str | None = None) -> float:
         """Expected price of a warm run, of the whole batch."""

@@ -17,7 +17,15 @@ import msgspec
 import polars as pl
 
 from fairlead.errors import ConfigError, Fault
-from fairlead.model import INSTANCE_SCHEMA, INVOCATION_SCHEMA, REQUEST_SCHEMA, Cluster, Recording, Refusal
+from fairlead.model import (
+    INSTANCE_SCHEMA,
+    INVOCATION_SCHEMA,
+    REQUEST_SCHEMA,
+    Cluster,
+    DeviceMemoryUse,
+    Recording,
+    Refusal,
+)
 from fairlead.report.labels import plain
 from fairlead.report.metrics import Summary
 
@@ -54,6 +62,7 @@ class _Run(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stale_events: int
     sha256: dict[str, str]
     measured: _Measured
+    device_memory: tuple[DeviceMemoryUse, ...] = ()
 
 
 def write_run(recording: Recording, folder: Path | str) -> Path:
@@ -102,6 +111,7 @@ def read_run(folder: Path | str) -> Recording:
         cluster=run.cluster,
         refusals=run.refusals,
         stale_events=run.stale_events,
+        device_memory=run.device_memory,
         decision_s=run.measured.decision_s,
         run_wall_s=run.measured.run_wall_s,
         requests=tables["requests"],
@@ -136,6 +146,7 @@ def _head(recording: Recording, digests: dict[str, str]) -> _Run:
         cluster=recording.cluster,
         refusals=recording.refusals,
         stale_events=recording.stale_events,
+        device_memory=recording.device_memory,
         sha256=digests,
         measured=_Measured(run_wall_s=recording.run_wall_s, decision_s=recording.decision_s),
     )

@@ -208,8 +208,10 @@ def _workflows(series: Sequence[Series]) -> Iterable[str]:
         return
     columns = [("requests", "count"), ("slo_attainment", "share"), ("latency_s.p50", "seconds")]
     columns += [("latency_s.p95", "seconds"), ("wait_s.mean", "seconds"), ("wait_s.p95", "seconds")]
+    columns += [("slowdown", "ratio")]
     heads = ["<th>workflow</th>", '<th class="left">policy</th>']
-    heads += [f"<th>{text}</th>" for text in ("requests", "in time", "latency p50", "p95", "mean wait", "wait p95")]
+    texts = ("requests", "in time", "latency p50", "p95", "mean wait", "wait p95", "slowdown")
+    heads += [f"<th>{text}</th>" for text in texts]
     body = []
     for name in names[:40]:
         for one in series:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from fairlead.model import Recording
 from fairlead.report.counted import batches, cost_parts_usd, counted_invocations, counted_requests, makespan_s, total
+from fairlead.report.fairness import jain, slowdowns, throughputs
 from fairlead.report.labels import identity, plain
 
 
@@ -32,13 +33,17 @@ class DecisionTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a summary that one workflow's requests make. A client is a workflow."""
+    """The part of a summary that one workflow's requests make. A client is a workflow.
+
+    `slowdown` is the mean, over its answers, of the latency divided by the time that the request's own runs took.
+    """
 
     requests: int
     completed: int
     slo_attainment: float | None
     latency_s: Quantiles
     wait_s: Quantiles
+    slowdown: float | None = None
 
 
 class Utilisation(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +72,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     rejected, dropped, failed, cancelled and unfinished ones are missed. `goodput_rps` is the number of those answers
     per second, from the warm-up to the end of arrivals or the last counted end, whichever is later. `wait_s` is taken
     over the invocations that are done. `decision_s` and `run_wall_s` depend on the machine.
+
+    `jain_slowdown` and `jain_throughput` are Jain's index over the workflows: of their mean slowdowns, and of how many
+    answers each got before arrivals stopped. They are None for fewer than two workflows.
     """
 
     policy: str
@@ -99,6 +107,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     billing: Billing
     parameters: Mapping[str, object]
     point: Mapping[str, object]
+    jain_slowdown: float | None = None
+    jain_throughput: float | None = None
 
     def as_json(self) -> dict[str, object]:
         """The summary as JSON values: no NaN or infinity, and `point` only in a sweep."""
@@ -151,6 +161,7 @@ def summarise(recording: Recording) -> Summary:
     parts = cost_parts_usd(recording, invocations)
     makespan = makespan_s(recording)
     count = dict(requests["outcome"].value_counts().iter_rows())
+    by_workflow = _by_workflow(requests, done, slowdowns(requests, invocations))
     return Summary(
         policy=recording.policy,
         scaler=recording.scaler,
@@ -177,11 +188,13 @@ def summarise(recording: Recording) -> Summary:
         cache_hit_ratio=hits / ran.height if ran.height else None,
         instances_started=recording.instances.height,
         cost_parts_usd=parts,
-        by_workflow=_by_workflow(requests, done),
+        by_workflow=by_workflow,
         utilisation=_utilisation(recording, ran, makespan),
         billing=Billing(cold_start=recording.cluster.price.bill_cold_start, idle=recording.cluster.price.bill_idle),
         parameters=recording.parameters,
         point=recording.point,
+        jain_slowdown=jain(part.slowdown for part in by_workflow.values() if part.slowdown is not None),
+        jain_throughput=jain(throughputs(requests, recording.duration_s).values()),
     )
 
 
@@ -264,8 +277,9 @@ def _goodput_rps(recording: Recording, requests: pl.DataFrame) -> float | None:
     return float(requests["is_met"].sum()) / window if window > 0 else None
 
 
-def _by_workflow(requests: pl.DataFrame, done: pl.DataFrame) -> dict[str, WorkflowSummary]:
+def _by_workflow(requests: pl.DataFrame, done: pl.DataFrame, slow: pl.DataFrame) -> dict[str, WorkflowSummary]:
     waits = {name: part["wait_s"] for name, part in _parts(done.select("workflow", "wait_s"))}
+    slowdown = {name: _quantiles(part["slowdown"]).mean for name, part in _parts(slow)}
     summaries = {}
     for name, part in sorted(_parts(requests), key=lambda pair: pair[0]):
         summaries[name] = WorkflowSummary(
@@ -274,6 +288,7 @@ def _by_workflow(requests: pl.DataFrame, done: pl.DataFrame) -> dict[str, Workfl
             slo_attainment=_mean(part["is_met"]),
             latency_s=_quantiles(part["latency_s"].drop_nulls()),
             wait_s=_quantiles(waits.get(name, ())),
+            slowdown=slowdown.get(name),
         )
     return summaries
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from fairlead.report.metrics import Aggregate, Estimate
 
-Kind = Literal["share", "seconds", "usd", "rate", "count"]
+Kind = Literal["share", "seconds", "usd", "rate", "count", "ratio"]
 
 NONE = "–"
 
@@ -37,6 +37,14 @@ COLUMNS = (
     Column(key="wait_s.mean", heading="mean wait", kind="seconds", note="From ready to start, per invocation", rank=7),
     Column(key="cost_usd", heading="cost", kind="usd", note="Allocated vCPU and vGPU time", rank=1),
     Column(key="cold_starts", heading="cold starts", kind="count", note="Batches that started their instance", rank=4),
+    Column(
+        key="jain_slowdown",
+        heading="fairness",
+        kind="ratio",
+        note="Jain's index of the workflows' slowdowns: 1 when all are slowed down alike",
+        rank=8,
+        optional=True,
+    ),
     Column(key="rejected", heading="rejected", kind="count", note="Refused at arrival", rank=3, optional=True),
     Column(key="dropped", heading="dropped", kind="count", note="Given up after admission", rank=3, optional=True),
     Column(key="failed", heading="failed", kind="count", note="Ended with an error", rank=3, optional=True),
@@ -63,6 +71,8 @@ def find_column(key: str) -> Column:
     for part, found in (
         ("_s", "seconds"),
         ("usd", "usd"),
+        ("slowdown", "ratio"),
+        ("jain_throughput", "ratio"),
         ("ratio", "share"),
         ("attainment", "share"),
         ("rps", "rate"),

@@ -14,6 +14,7 @@ from fairlead.engine.core.events import Arrived
 from fairlead.errors import PolicyError
 from fairlead.model import (
     SLO,
+    Buffer,
     Cluster,
     Configuration,
     Device,
@@ -54,6 +55,7 @@ class FunctionSettings(TypedDict, total=False):
     retries: int
     run_limit_s: float
     start_limit_s: float
+    buffers: tuple[Buffer, ...]
     configurations: tuple[Configuration, ...]
     cold_start_s: float
     cold_start_by_kind: Mapping[str, float]
@@ -187,7 +189,10 @@ def site_of(scenario: Scenario, arrivals: Sequence[tuple[float, str]] | None = N
         cluster=scenario.cluster,
         functions=scenario.functions,
         workflows=scenario.workflows,
-        profiles={name: Estimate(profile, scenario.cluster) for name, profile in scenario.profiles.items()},
+        profiles={
+            name: Estimate(profile, scenario.cluster, load_mb=scenario.functions[name].constant_mb)
+            for name, profile in scenario.profiles.items()
+        },
         arrivals=arrivals,
     )
 

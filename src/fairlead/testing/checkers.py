@@ -276,13 +276,22 @@ class _Passage:
         assert row.end >= least - _EPS * max(1.0, least), (
             f"{name} ended at {row.end}, before it could begin at {least}."
         )
-        if ask.end is not None and not (self.scenario.decision.fixed_s or self.scenario.decision.per_step_s):
+        if ask.end is not None and not self._thinks():
             assert row.start <= ask.end, f"{name} started at {row.start}, after its request ended at {ask.end}."
         if row.outcome == "done":
             assert ask.end is None or row.end <= ask.end, f"{name} counts as done after its request ended at {ask.end}."
-        if row.outcome == "discarded":
+        if row.outcome == "discarded" and not self._was_beaten(row):
             assert ask.end is not None, f"{name} was discarded, but its request is open."
             assert ask.end <= row.end, f"{name} was discarded before its request ended at {ask.end}."
+
+    def _thinks(self) -> bool:
+        """Whether decisions take time."""
+        return bool(self.scenario.decision.fixed_s or self.scenario.decision.per_step_s)
+
+    def _was_beaten(self, row: Run) -> bool:
+        """Whether another copy of a competing stage was done by the time this one ended."""
+        winner = self.done.get(row.stage, {}).get(row.item)
+        return self.stages[row.stage].compete > 1 and winner is not None and winner.end <= row.end
 
     def _check_predecessors(self, row: Run) -> None:
         """What ran before it has ended; without branches, all of it ran."""
@@ -309,9 +318,12 @@ class _Passage:
         tries: dict[tuple[str, int], list[Run]] = defaultdict(list)
         for row in self.rows:
             tries[row.stage, row.item].append(row)
-        for (name, _), rows in tries.items():
+        for (name, item), rows in tries.items():
             rows.sort(key=lambda r: (r.start, r.end))
             assert rows[0].attempt == 1, f"{self._name(rows[0])} is the first there is."
+            if self.stages[name].compete > 1:
+                self._check_race(self.stages[name], item, rows)
+                continue
             for one, other in pairwise(rows):
                 assert other.start >= one.end, f"{self._name(other)} began before attempt {one.attempt} ended."
                 assert one.outcome in ("failed", "lost", "preempted"), (
@@ -319,9 +331,27 @@ class _Passage:
                 )
                 step = 0 if one.outcome == "preempted" else 1
                 assert other.attempt == one.attempt + step, f"{self._name(other)} follows attempt {one.attempt}."
-            failures = self.scenario.functions[self.stages[name].function].retries + 1
-            losses = self.scenario.max_attempts if self.scenario.on_loss == "retry" else 1
-            assert rows[-1].attempt <= max(failures, losses), f"{self._name(rows[-1])} is one too many."
+            assert rows[-1].attempt <= self._attempts(self.stages[name]), f"{self._name(rows[-1])} is one too many."
+
+    def _attempts(self, stage: Stage) -> int:
+        """How often one invocation of a stage may be tried."""
+        losses = self.scenario.max_attempts if self.scenario.on_loss == "retry" else 1
+        return max(self.scenario.functions[stage.function].retries + 1, losses)
+
+    def _check_race(self, stage: Stage, item: int, rows: Sequence[Run]) -> None:
+        """No more copies at once than compete, none tried too often, and none begun after one had won."""
+        name = f"request {self.ask.request}, stage {stage.name}[{item}]"
+        winner = self.done.get(stage.name, {}).get(item)
+        if self._thinks():
+            winner = None  # what was decided before begins after
+        for row in rows:
+            assert row.attempt <= self._attempts(stage), f"{self._name(row)} is one too many."
+            at_once = sum(other.start <= row.start < other.end for other in rows)
+            assert at_once <= stage.compete, f"{name} ran {at_once} copies at once, at {row.start}."
+            if winner is not None and row is not winner:
+                assert row.start <= winner.end, f"{name} started at {row.start}, after a copy had won at {winner.end}."
+        for attempt, count in Counter(row.attempt for row in rows if row.outcome in ("failed", "lost")).items():
+            assert count <= stage.compete, f"{name} lost attempt {attempt} {count} times, with {stage.compete} copies."
 
     def _check_items(self) -> None:
         for name, items in self.done.items():
@@ -451,6 +481,7 @@ def _check_instance(life: Life, busy_s: float) -> None:
 def _check_costs(recording: Recording, known: Mapping[int, Ask]) -> None:
     price = recording.cluster.price
     spent: dict[int, float] = defaultdict(float)
+    with_it: dict[int, float] = defaultdict(float)  # ended with the answer: the order within the instant decides
     for run in runs(recording):
         name = f"request {run.request}, stage {run.stage}[{run.item}]"
         assert run.request in known, f"{name} ran for a request of which nothing is recorded."
@@ -460,13 +491,18 @@ def _check_costs(recording: Recording, known: Mapping[int, Ask]) -> None:
         assert isclose(run.cost_usd, expected, rel_tol=1e-6, abs_tol=1e-15), (
             f"{name} cost {run.cost_usd}, not {expected}."
         )
-        if run.outcome != "discarded":
+        end = known[run.request].end
+        if run.outcome != "discarded" or (end is not None and run.end < end):  # a copy that lost, before the answer
             spent[run.request] += run.cost_usd
+        elif run.end == end:
+            with_it[run.request] += run.cost_usd
     for request, ask in known.items():
         if ask.outcome in ("completed", "rejected"):
-            assert isclose(ask.cost_usd, spent[request], rel_tol=1e-6, abs_tol=1e-15), (
-                f"request {request} cost {ask.cost_usd}, its runs {spent[request]}."
+            least, most = spent[request], spent[request] + with_it[request]
+            is_right = least <= ask.cost_usd <= most or any(
+                isclose(ask.cost_usd, cost, rel_tol=1e-6, abs_tol=1e-15) for cost in (least, most)
             )
+            assert is_right, f"request {request} cost {ask.cost_usd}, its runs {least}."
 
 
 # --- rows ----------------------------------------------------------------------------------------------------------

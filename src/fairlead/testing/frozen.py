@@ -32,10 +32,12 @@ def look(view: View, scenario: Scenario) -> dict[str, object]:
         answers[f"inputs({invocation.id})"] = view.inputs(invocation)
         answers[f"waiting_of({invocation.request})"] = view.waiting_of(invocation.request)
         answers[f"request({invocation.request})"] = view.request(invocation.request)
+        answers[f"is_open({invocation.request})"] = view.is_open(invocation.request)
     for node in view.nodes:
         answers[f"load({node.name})"] = view.load(node.name)
         answers[f"finishes({node.name})"] = view.finishes(node.name)
         answers[f"pressure({node.name})"] = view.pressure(node.name)
+        answers[f"idle({node.name})"] = view.idle(node.name)
     answers["devices()"] = view.devices()
     for function, profile in scenario.profiles.items():
         answers[f"instances({function})"] = view.instances(function)

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from fairlead.model import Stage, Workflow
+from fairlead.model import Buffer, Cluster, Configuration, Device, Node, Stage, Workflow
 from fairlead.profile import Row, ScalingLaw, Table, space
-from fairlead.testing.builders import cluster, declared, scenario
+from fairlead.testing.builders import Declared, cluster, declared, scenario
 from fairlead.workload import ClosedLoop, DecisionTime, Listed, NodeFault, PressureChange, Scenario
 
 
@@ -131,6 +131,26 @@ def _tight_memory() -> Scenario:
     return scenario(functions, workflows=flows, arrivals=(*_every(0.3), *more), on=cluster(2, vcpus=4, memory_gb=8))
 
 
+def _kernels() -> Scenario:
+    """Kernels of three sizes on devices that cannot hold all of them, two runs at a time."""
+
+    def kernel(seconds: float, weights_mb: float) -> Declared:
+        buffers = (
+            Buffer(name="weights", size_mb=weights_mb),
+            Buffer(name="input", size_mb=64, kind="input"),
+            Buffer(name="layers", size_mb=256, kind="temporary"),
+        )
+        sizes = (Configuration(vcpus=0, vgpus=0.5), Configuration(vcpus=0, vgpus=1))
+        return declared(seconds, configurations=sizes, idle_holds="memory", buffers=buffers)
+
+    functions = {"prepare": declared(0.1), "a": kernel(0.3, 1024), "b": kernel(0.2, 1536), "c": kernel(0.5, 2048)}
+    gpu = Device(vgpus=1, memory_gb=4, load_gb_per_s=8, allocation_s=0.01, executor_start_s=0.5)
+    on = Cluster(nodes=tuple(Node(name=f"n{i}", kind="gpu", vcpus=2, devices=(gpu,)) for i in range(2)))
+    flows = {"main": ("prepare", "a"), "other": ("b",), "third": ("c", "a")}
+    more = (Listed("other", _every(0.5, 30)), Listed("third", _every(0.9, 20)))
+    return scenario(functions, workflows=flows, arrivals=(*_every(0.4), *more), on=on, slo_s=5)
+
+
 def _closed_loop() -> Scenario:
     functions = {"a": declared(0.2, noise=0.3), "b": declared(0.3, cold_start_s=0.2)}
     loops = (ClosedLoop("main", users=5, think_s=1), ClosedLoop("main", users=1, think_s=0.5, think="constant"))
@@ -163,6 +183,7 @@ SCENARIOS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
         "node-loss": _node_loss,
         "retries": _retries,
         "tight-memory": _tight_memory,
+        "kernels": _kernels,
         "closed-loop": _closed_loop,
         "crowded": _crowded,
         "thinking": _thinking,

@@ -14,6 +14,7 @@ from fairlead.workload.arrivals import (
 from fairlead.workload.azure import MinuteTrace, read_trace
 from fairlead.workload.parse import CheckPolicy, load_scenario, parse_scenario, scenario_points, shipped_scenarios
 from fairlead.workload.scenario import DecisionTime, NodeFault, PolicyChoice, PressureChange, Scenario, Sweep
+from fairlead.workload.transform import compete, fuse
 
 __all__ = [
     "Arrivals",
@@ -33,6 +34,8 @@ __all__ = [
     "Scenario",
     "Sweep",
     "UniformInterval",
+    "compete",
+    "fuse",
     "load_scenario",
     "parse_scenario",
     "read_trace",

@@ -105,12 +105,16 @@ class Deterministic(msgspec.Struct, frozen=True):
 
 
 class Burst(msgspec.Struct, frozen=True):
-    """A burst at the start: `share` of the requests evenly in the first `within` of the run, the rest evenly after."""
+    """A burst at the start: `share` of the requests evenly in the first `within` of the run, the rest evenly after.
+
+    With `step_s`, time goes in steps: each request arrives at the beginning of its step, several of them at once.
+    """
 
     workflow: str
     count: int
     share: float = 0.5
     within: float = 0.1
+    step_s: float = 0.0
 
     def __post_init__(self) -> None:
         _check_count(count=self.count)
@@ -118,6 +122,8 @@ class Burst(msgspec.Struct, frozen=True):
             raise ValueError(f"share must be in [0, 1]; got {self.share}.")
         if not 0 < self.within < 1:
             raise ValueError(f"within must be in (0, 1); got {self.within}.")
+        if not 0 <= self.step_s < inf:
+            raise ValueError(f"step_s must be finite and not negative; got {self.step_s}.")
 
     def times(self, rng: np.random.Generator, duration_s: float) -> Times:
         """Sorted instants; draws nothing. Each part begins at its own first instant."""
@@ -125,7 +131,10 @@ class Burst(msgspec.Struct, frozen=True):
         end_s = duration_s * self.within
         burst = np.linspace(0.0, end_s, first, endpoint=False)
         rest = np.linspace(end_s, duration_s, self.count - first, endpoint=False)
-        return _within(np.concatenate([burst, rest]), duration_s)
+        at = np.concatenate([burst, rest])
+        if self.step_s:
+            at = np.floor(at / self.step_s + 1e-9) * self.step_s  # what is early by rounding only is in its step
+        return _within(at, duration_s)
 
     def expected(self, duration_s: float) -> float:
         """The count."""
@@ -133,7 +142,7 @@ class Burst(msgspec.Struct, frozen=True):
 
     def scaled(self, factor: float) -> "Burst":
         """The count multiplied, and rounded."""
-        return Burst(self.workflow, max(1, round(self.count * factor)), self.share, self.within)
+        return Burst(self.workflow, max(1, round(self.count * factor)), self.share, self.within, self.step_s)
 
 
 class Pillar(msgspec.Struct, frozen=True):

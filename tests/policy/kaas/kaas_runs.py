@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairlead.engine import simulate
-from fairlead.model import Recording
+from fairlead.model import Record, Recording
 from fairlead.policy import Action, Policy, Site, View
 from fairlead.workload import Scenario, parse_scenario
 
@@ -60,6 +60,9 @@ class Twice(Policy):
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         self.inner.prepare(site, rng)
+
+    def observe(self, record: Record) -> None:
+        self.inner.observe(record)
 
     def decide(self, view: View) -> Iterator[Action]:
         yield from self.inner.decide(view)

@@ -91,3 +91,21 @@ def test_no_gpu_idles_while_something_waits(penalty):
 def test_a_negative_penalty_is_refused():
     with pytest.raises(ValueError, match="penalty must be finite and not negative"):
         Affinity(penalty=-1)
+
+
+@pytest.mark.parametrize(("affine", "gpus"), [("warm", [1, 1]), ("home", [2, 2])])
+def test_at_home_a_client_goes_to_its_own_gpu(affine, gpus):
+    # The second client's home is the second GPU; left free, it takes the one that was released first, and stays there.
+    scenario = kaas({"a": [], "b": [0, 30]}, models={"a": (5, 5), "b": (5, 5)}, gpus=2)
+    assert [gpu for *_, gpu in starts(run(scenario, Affinity(affine=affine)))] == gpus
+
+
+def test_a_home_is_left_for_another_gpu_only_at_the_price_of_the_penalty():
+    # One client, whose home is the first GPU, and work for two: the other GPU is better than none.
+    scenario = kaas({"a": [0, 0], "b": []}, models={"a": (5, 5), "b": (5, 5)}, gpus=2)
+    assert [(start, gpu) for _, _, start, gpu in starts(run(scenario, Affinity(affine="home")))] == [(0, 1), (0, 2)]
+
+
+def test_unknown_affinity_is_refused():
+    with pytest.raises(ValueError, match="affine must be 'warm' or 'home'; got 'cold'"):
+        Affinity(affine="cold")

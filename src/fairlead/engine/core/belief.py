@@ -26,7 +26,9 @@ class Beliefs:
         self._pool = pool
         self.shapes: dict[tuple[str, Configuration], Shape | None] = {}
         self.estimates = {
-            name: Estimate(profile, scenario.cluster, self._corrector(name))
+            name: Estimate(
+                profile, scenario.cluster, self._corrector(name), load_mb=scenario.functions[name].constant_mb
+            )
             for name, profile in scenario.profiles.items()
         }
 

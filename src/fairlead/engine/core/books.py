@@ -19,7 +19,7 @@ class Books:
     def __init__(self, policies: Sequence[tuple[str, Policy]]) -> None:
         self.recorder = Recorder()
         self._invocations = self.recorder.invocations.rows
-        self._observers = [(name, p) for name, p in policies if type(p).observe is not Policy.observe]
+        self._observers = [(name, p) for name, p in policies if p.observes]
 
     def invocation(
         self,
@@ -84,6 +84,7 @@ class Books:
             cost_usd=cost_usd,
             deadline=invocation.deadline,
             outcome=outcome,
+            invocation=invocation.id,
         )
         for name, policy in self._observers:
             try:
@@ -114,6 +115,7 @@ class Books:
                 retry_after_s,
                 state.promised,
                 state.plan_steps,
+                *state.offer,
                 state.cost_usd,
             )
         )

@@ -6,6 +6,7 @@ evicted, so they never stand in the way of a run: whether something fits depends
 
 from math import inf, isinf
 
+from fairlead.engine.core.device_memory import DeviceMemory, Kernel, MemoryCounts
 from fairlead.engine.core.queues import Task
 from fairlead.engine.core.timers import Expiries
 from fairlead.model import Configuration, Device, Function, Node
@@ -37,7 +38,10 @@ MIG_MASKS = {
 
 
 class DeviceState:
-    """One accelerator: free vGPUs and memory; on a MIG device also which places are taken."""
+    """One accelerator: free vGPUs and memory; on a MIG device also which places are taken.
+
+    Where some function is a kernel, `memory` knows the buffers that lie there.
+    """
 
     __slots__ = (
         "free",
@@ -46,6 +50,7 @@ class DeviceState:
         "is_mig",
         "last_release",
         "last_start",
+        "memory",
         "memory_free",
         "memory_held",
         "places_busy",
@@ -53,10 +58,11 @@ class DeviceState:
         "total",
     )
 
-    def __init__(self, index: int, device: Device) -> None:
+    def __init__(self, index: int, device: Device, counts: MemoryCounts | None) -> None:
         self.index = index
+        self.memory = None if counts is None else DeviceMemory(self, counts)
         self.total = self.free = milli(device.vgpus)
-        self.memory_free = mebi(device.memory_gb)
+        self.memory_free = mebi(device.usable_gb)
         self.held = self.memory_held = 0
         self.is_mig = device.sharing == "mig"
         self.places_busy = self.places_held = 0
@@ -67,6 +73,12 @@ class DeviceState:
         if self.free < vgpus or self.memory_free < memory:
             return False
         return not self.is_mig or any(not mask & self.places_busy for mask in MIG_MASKS.get(vgpus, ()))
+
+    @property
+    def buffers(self) -> DeviceMemory:
+        """What knows the buffers that lie here; there is none in a run without kernels."""
+        assert self.memory is not None
+        return self.memory
 
     def place(self, vgpus: int) -> int:
         """The places a MIG slice should take: untouched ones, else ones that only idle instances hold."""
@@ -89,6 +101,7 @@ class NodeState:
         "is_up",
         "kind",
         "level",
+        "memory_counts",
         "memory_free",
         "memory_held",
         "name",
@@ -97,7 +110,7 @@ class NodeState:
         "total",
     )
 
-    def __init__(self, index: int, node: Node) -> None:
+    def __init__(self, index: int, node: Node, has_kernels: bool = False) -> None:
         self.index = index
         self.bit = 1 << index  # its place in masks over nodes
         self.node = node
@@ -107,6 +120,7 @@ class NodeState:
         self.is_draining = False
         self.pressure = 0.0
         self.level = self.gpu_level = 0  # where the placement index has it
+        self.memory_counts = [MemoryCounts() for _ in node.devices] if has_kernels else []
         self.reset()
 
     def reset(self) -> None:
@@ -114,7 +128,10 @@ class NodeState:
         self.total = self.free = milli(self.node.vcpus)
         self.memory_free = mebi(self.node.memory_gb)
         self.held = self.memory_held = 0
-        self.devices = [DeviceState(i, device) for i, device in enumerate(self.node.devices)]
+        counts = self.memory_counts
+        self.devices = [
+            DeviceState(i, device, counts[i] if counts else None) for i, device in enumerate(self.node.devices)
+        ]
 
 
 class Belief:
@@ -146,10 +163,12 @@ class Shape:
         "beliefs",
         "blocked_at",
         "configuration",
+        "copy_mb",
         "device_memory",
         "flavour",
         "function",
         "is_undemanding",
+        "kernel",
         "memory",
         "name",
         "run_limit_s",
@@ -168,6 +187,8 @@ class Shape:
         self.vgpus = flavour.vgpus
         self.memory = flavour.memory
         self.device_memory = flavour.device_memory
+        self.kernel = kernel = flavour.kernel
+        self.copy_mb = 0.0 if kernel is None else kernel.input_mb + kernel.output_mb  # between host and device
         self.usd_per_s = usd_per_s
         self.beliefs: dict[str, Belief] = {}  # by node kind, where it can run
         self.is_undemanding = False  # needs vCPUs only, on whatever kind of node
@@ -175,6 +196,8 @@ class Shape:
 
     def device_for(self, node: NodeState, wanted: int | None) -> DeviceState | None:
         """The device to use on a node: the one asked for, else the emptiest that fits."""
+        if self.kernel is not None:
+            return self._device_for_kernel(self.kernel, node, wanted)
         best: DeviceState | None = None
         for device in node.devices:
             if wanted is not None and device.index != wanted:
@@ -182,6 +205,20 @@ class Shape:
             if device.fits(self.vgpus, self.device_memory) and (best is None or device.free > best.free):
                 best = device
         return best
+
+    def _device_for_kernel(self, kernel: Kernel, node: NodeState, wanted: int | None) -> DeviceState | None:
+        """As above, but first of all the device where least of the kernel is missing."""
+        if wanted is None:
+            fitting = [device for device in node.devices if self.fits_on(device)]
+            return min(fitting, key=lambda device: (device.buffers.missing(kernel), -device.free), default=None)
+        device = node.devices[wanted] if 0 <= wanted < len(node.devices) else None
+        return device if device is not None and self.fits_on(device) else None
+
+    def fits_on(self, device: DeviceState) -> bool:
+        """Whether a device has room for a run, idle instances and unused buffers out of the way."""
+        if not device.fits(self.vgpus, self.device_memory):
+            return False
+        return self.kernel is None or device.buffers.fits(self.kernel)
 
     def fits(self, node: NodeState, device: int | None = None) -> bool:
         """Whether an instance could run on this node now, idle ones out of the way."""
@@ -207,14 +244,16 @@ class Flavour:
         "is_weightless",
         "keep_alive_s",
         "keeps_slice",
+        "kernel",
         "memory",
         "starting",
         "vgpus",
         "warm",
     )
 
-    def __init__(self, function: Function, vgpus: int, memory: int) -> None:
+    def __init__(self, function: Function, vgpus: int, memory: int, kernel: Kernel | None) -> None:
         self.function = function
+        self.kernel = kernel  # of a function with buffers, where it runs on a device
         self.vgpus = vgpus
         self.memory = memory
         self.device_memory = mebi(function.device_memory_gb) if vgpus else 0
@@ -246,6 +285,7 @@ class InstanceState:
         "is_idle",
         "is_ready",
         "is_replica",
+        "load_mb",
         "node",
         "on_demand",
         "places",
@@ -254,6 +294,7 @@ class InstanceState:
         "stamp",
         "start",
         "started",
+        "starts_executor",
         "tasks",
         "transfer_mb",
         "vcpus",
@@ -270,6 +311,8 @@ class InstanceState:
         self.stamp = 0
         self.is_idle = self.is_ready = self.is_draining = self.is_replica = False
         self.on_demand = True
+        self.load_mb = 0.0  # of a kernel: what must come to the device before it is ready
+        self.starts_executor = False
         self.started = now
         self.ready: float | None = None
         # The batch, or what is left of the last one.

@@ -19,6 +19,7 @@ from fairlead.engine.core.placement import Placement
 from fairlead.engine.core.pool import Pool
 from fairlead.engine.core.progress import RequestState, WorkflowPlan
 from fairlead.engine.core.queues import Task, Waiting
+from fairlead.engine.core.races import Races, is_wanted
 from fairlead.engine.core.scaling import Replicas
 from fairlead.engine.core.timers import Timers
 from fairlead.model import Invocation, Refusal
@@ -41,6 +42,7 @@ class Controller:
     __slots__ = (
         "_apply",
         "_free_cold_start",
+        "_has_kernels",
         "_plans",
         "_retries",
         "beliefs",
@@ -54,6 +56,7 @@ class Controller:
         "now",
         "placement",
         "pool",
+        "races",
         "replicas",
         "requests",
         "running",
@@ -77,12 +80,15 @@ class Controller:
         self.books = Books([(name, policy) for name, policy in policies if policy is not None])
         self.stale_events = 0
         self.waiting = Waiting()
-        self.nodes = {node.name: NodeState(i, node) for i, node in enumerate(scenario.cluster.nodes)}
+        self._has_kernels = any(function.buffers for function in scenario.functions.values())
+        nodes = enumerate(scenario.cluster.nodes)
+        self.nodes = {node.name: NodeState(i, node, self._has_kernels) for i, node in nodes}
         self.placement = Placement(list(self.nodes.values()))
         self.timers = Timers()
         self.pool = Pool(self.placement, self.timers, self._stopped)
         self.beliefs = Beliefs(scenario, self.pool)
         self.replicas = Replicas(self)
+        self.races = Races(self)
         self.running: dict[int, InstanceState] = {}  # by batch
         self.requests: dict[int, RequestState] = {}
         self.fresh: list[int] = []
@@ -119,6 +125,7 @@ class Controller:
         self.effects = effects
         if len(events) > 1:
             events = sorted(events, key=_rank)
+            self.races.note(events)
         for event in events:
             self._apply[type(event)](event)
         if now >= self.timers.soonest:
@@ -163,9 +170,9 @@ class Controller:
         """Tell the driver to start an instance that has been given its capacity."""
         function = instance.flavour.function
         device = -1 if instance.device is None else instance.device.index
-        self.effects.append(
-            fx.StartInstance(self.now, instance.id, function.name, instance.configuration, instance.node.name, device)
-        )
+        load_mb = None if instance.flavour.kernel is None else instance.load_mb
+        what = (function.name, instance.configuration, instance.node.name, device, load_mb, instance.starts_executor)
+        self.effects.append(fx.StartInstance(self.now, instance.id, *what))
         if function.start_limit_s < inf:
             self._after(function.start_limit_s, lambda: self._start_limit(instance))
 
@@ -183,6 +190,7 @@ class Controller:
                 instance.node.name,
                 -1 if instance.device is None else instance.device.index,
                 instance.transfer_mb,
+                shape.copy_mb,
             )
         )
         if shape.run_limit_s is not None:
@@ -197,7 +205,10 @@ class Controller:
         self.requests[request.id] = state
         self.fresh.append(request.id)
         for stage, item in state.begin(event.items):
-            self.waiting.add(state, stage, item, 1, self.now)
+            if stage.copies == 1:
+                self.waiting.add(state, stage, item, 1, self.now)
+            else:
+                self.races.begin(state, stage, item)
         line = self.waiting.all
         if len(line.items) > line.limit:
             self.waiting.tidy()
@@ -205,7 +216,7 @@ class Controller:
     def _finished(self, event: ev.Finished) -> None:
         instance = self.running.pop(event.batch, None)
         if instance is None:
-            self.stale_events += 1
+            self.stale_events += event.batch not in self.races.ending
             return
         now = self.now
         node, shape, tasks = instance.node, instance.shape, instance.tasks
@@ -215,6 +226,8 @@ class Controller:
             self.replicas.release(instance, now)
         else:
             self.pool.release(instance, now)
+        if shape.kernel is not None and instance.device is not None:
+            instance.device.buffers.ran(shape.kernel)
         shape.beliefs[node.kind].learn(event.work_s)
         seconds = now - instance.start
         if self._free_cold_start:
@@ -229,13 +242,16 @@ class Controller:
         """One invocation of a batch has ended: let the next stages wait, or answer, or try again."""
         invocation, state, stage = task
         state.cost_usd += cost
-        if not (outcome.ok and state.is_open):
-            ending = "failed" if state.is_open else "discarded"
+        wanted = state.is_open if stage.copies == 1 else is_wanted(task)
+        if not (outcome.ok and wanted):
+            ending = "failed" if wanted else "discarded"
             self.books.invocation(instance, event.batch, task, cost, event.transfer_s, now, ending)
-            if state.is_open:
+            if wanted:
                 self._retry_or_fail(task, outcome.error or "the function failed", stage.function.retries + 1)
             return
         self.books.invocation(instance, event.batch, task, cost, event.transfer_s, now, "done")
+        if stage.copies > 1:
+            self.races.win(task)
         if state.outputs is not None:
             state.outputs[stage.index, invocation.item] = instance.node.name
         if state.is_chain:
@@ -244,7 +260,10 @@ class Controller:
         else:
             following = state.advance(stage, invocation.item, outcome.arm, outcome.items)
         for successor, item in following:
-            self.waiting.add(state, successor, item, 1, now)
+            if successor.copies == 1:
+                self.waiting.add(state, successor, item, 1, now)
+            else:
+                self.races.begin(state, successor, item)
         if state.unresolved == 0:
             self.close(state, "completed", None, None)
             self.effects.append(fx.Answer(now, state.request.id, "completed"))
@@ -256,6 +275,9 @@ class Controller:
             return
         instance.is_ready = True
         instance.ready = self.now
+        kernel = instance.flavour.kernel
+        if kernel is not None and instance.device is not None:
+            instance.device.buffers.ready(kernel)
         if instance.is_replica and instance.batch < 0:
             self.replicas.ready(instance)
         elif instance.batch >= 0:
@@ -296,7 +318,7 @@ class Controller:
     def _node_joined(self, event: ev.NodeJoined) -> None:
         state = self.nodes.get(event.node.name)
         if state is None:
-            state = self.nodes[event.node.name] = NodeState(len(self.nodes), event.node)
+            state = self.nodes[event.node.name] = NodeState(len(self.nodes), event.node, self._has_kernels)
             self.placement.add(state)
         elif state.is_up:
             self.stale_events += 1
@@ -332,24 +354,27 @@ class Controller:
 
     def _retry_or_fail(self, task: Task, error: str, attempts: int, is_loss: bool = False) -> None:
         invocation, state, stage = task
-        if not state.is_open:
+        if not is_wanted(task):
             return
         if invocation.attempt >= attempts:
+            if stage.copies > 1 and self.races.lose(task):
+                return  # other copies may still succeed
             self.close(state, "failed", error, None)
             self.effects.append(fx.Answer(self.now, state.request.id, "failed", error))
         elif self.scenario.retry_delay_s > 0:
             self._retries += 1
             self._after(self.scenario.retry_delay_s, lambda: self._retry(task))
         else:
-            again = self.waiting.add(state, stage, invocation.item, invocation.attempt + 1, self.now)
+            attempt = invocation.attempt + 1
+            again = self.waiting.add(state, stage, invocation.item, attempt, self.now, invocation.copy)
             if is_loss:
                 self.lost.append(again)
 
     def _retry(self, task: Task) -> None:
         invocation, state, stage = task
         self._retries -= 1
-        if state.is_open:
-            self.waiting.add(state, stage, invocation.item, invocation.attempt + 1, self.now)
+        if is_wanted(task):
+            self.waiting.add(state, stage, invocation.item, invocation.attempt + 1, self.now, invocation.copy)
 
     def close(self, state: RequestState, outcome: str, reason: str | None, retry_after_s: float | None) -> None:
         """End a request: what waits of it goes; what runs will be discarded."""

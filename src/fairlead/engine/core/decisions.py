@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlead.engine.core import effects as fx
+from fairlead.engine.core.races import is_wanted
 from fairlead.engine.core.view import ControllerView
 from fairlead.errors import PolicyError
 from fairlead.model import Configuration, Invocation, Refusal
@@ -207,7 +208,7 @@ class Decisions:
             if refusal is not None:
                 return refusal
         now = self._controller.now
-        is_cold = False
+        is_new = False
         if function in self._replicas.sets:
             instance = self._replicas.find(function, node.name, action.device)
             if instance is None:
@@ -219,13 +220,15 @@ class Decisions:
             self._replicas.take(instance)
         else:
             fits = shape.fits(node, action.device)
-            instance = self._pool.warm(shape, node, action.device, now) if fits else None
-            if instance is None:
+            instance = None
+            if not action.is_fresh:
+                instance = self._pool.warm(shape, node, action.device, now) if fits else None
+            if instance is None and not action.is_fresh:
                 instance = self._pool.starting(shape, node, action.device)
             if instance is None:
                 if not fits:
                     return f"{function} at {configuration} does not fit on {action.node}"
-                is_cold = True
+                is_new = True
                 device = shape.device_for(node, action.device) if shape.vgpus else None
                 instance = self._pool.create(shape, node, device, now, on_demand=True)
         self._next_batch = instance.batch = id = self._next_batch + 1
@@ -233,15 +236,17 @@ class Decisions:
         instance.shape = shape
         instance.tasks = tasks
         instance.start = now
-        instance.is_cold = is_cold
+        instance.is_cold = is_new and instance.on_demand
         instance.cold_s = instance.transfer_mb = 0.0
         for task in tasks:
             self._waiting.remove(task)
             if task[1].outputs is not None:
                 instance.transfer_mb += sum(mb for where, mb in self._controller.inputs(task) if where != node.name)
+            if task[2].copies > 1:
+                task[1].races[task[2].index, task[0].item].batches.append(id)
         if instance.is_ready:
             self._controller.run(instance, now)
-        elif is_cold:
+        elif is_new:
             self._controller.start_instance(instance)
         return None
 
@@ -250,6 +255,8 @@ class Decisions:
         if state is None:
             return f"request {action.request} is not open"
         outcome = "rejected" if action.request in self._controller.fresh else "dropped"
+        if action.offer_latency_s is not None or action.offer_cost_usd is not None:
+            state.offer = (action.offer_latency_s, action.offer_cost_usd)
         self._controller.close(state, outcome, action.reason, action.retry_after_s)
         self._controller.effects.append(
             fx.Refuse(self._controller.now, action.request, outcome, action.reason, action.retry_after_s)
@@ -264,9 +271,11 @@ class Decisions:
             return f"invocation {action.invocation} does not run"
         self._controller.abort(instance.batch, "preempted")
         self._controller.end_instance(instance, "preempted")
-        for invocation, state, stage in instance.tasks:
-            if state.is_open:
-                self._waiting.add(state, stage, invocation.item, invocation.attempt, self._controller.now)
+        for task in instance.tasks:
+            if is_wanted(task):
+                invocation, state, stage = task
+                again = (invocation.item, invocation.attempt, self._controller.now, invocation.copy)
+                self._waiting.add(state, stage, *again)
         return None
 
     def _warm(self, action: base.Warm) -> str | None:

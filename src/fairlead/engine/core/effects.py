@@ -6,7 +6,11 @@ from fairlead.model import Configuration, Invocation
 
 
 class StartInstance(msgspec.Struct, frozen=True, gc=False):
-    """Start an instance of a function; answer with `InstanceReady` or `InstanceLost`."""
+    """Start an instance of a function; answer with `InstanceReady` or `InstanceLost`.
+
+    `load_mb` is what a kernel must load into its device first, after its executor if that must start; None for a
+    process.
+    """
 
     at: float
     instance: int
@@ -14,10 +18,15 @@ class StartInstance(msgspec.Struct, frozen=True, gc=False):
     configuration: Configuration
     node: str
     device: int
+    load_mb: float | None = None
+    starts_executor: bool = False
 
 
 class RunBatch(msgspec.Struct, frozen=True, gc=False):
-    """Run a batch on a ready instance; answer with `Finished`. `transfer_mb` lies on other nodes."""
+    """Run a batch on a ready instance; answer with `Finished`.
+
+    `transfer_mb` lies on other nodes; `copy_mb` goes to the device before the run and back after it.
+    """
 
     at: float
     batch: int
@@ -28,6 +37,7 @@ class RunBatch(msgspec.Struct, frozen=True, gc=False):
     node: str
     device: int
     transfer_mb: float
+    copy_mb: float = 0.0
 
 
 class StopInstance(msgspec.Struct, frozen=True, gc=False):
@@ -36,6 +46,13 @@ class StopInstance(msgspec.Struct, frozen=True, gc=False):
     at: float
     instance: int
     batch: int = -1
+
+
+class StopBatch(msgspec.Struct, frozen=True, gc=False):
+    """Give up a batch whose answer nobody needs any more; its instance stays, and is free at once."""
+
+    at: float
+    batch: int
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -71,4 +88,4 @@ class RemoveNode(msgspec.Struct, frozen=True, gc=False):
     node: str
 
 
-Effect = StartInstance | RunBatch | StopInstance | Answer | Refuse | AddNode | RemoveNode
+Effect = StartInstance | RunBatch | StopInstance | StopBatch | Answer | Refuse | AddNode | RemoveNode

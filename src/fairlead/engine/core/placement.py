@@ -115,6 +115,6 @@ class Placement:
 def _has_room_beside_warm(shape: Shape, node: NodeState) -> bool:
     """Whether the device of one of the node's idle instances is free."""
     return any(
-        instance.device is not None and instance.device.fits(shape.vgpus, shape.device_memory)
+        instance.device is not None and shape.fits_on(instance.device)
         for instance in shape.flavour.idle.get(node.index, ())
     )

@@ -5,10 +5,11 @@ may hold its slice or only its memory (`held` grows), and the least recently use
 Replicas, the instances of a scaled function, use their capacity for as long as they live.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import isinf
 
 from fairlead.engine.core.capacity import DeviceState, Flavour, InstanceState, NodeState, Shape, mebi, milli
+from fairlead.engine.core.device_memory import Kernel
 from fairlead.engine.core.placement import Placement
 from fairlead.engine.core.timers import Timers
 from fairlead.model import Configuration, Function
@@ -17,11 +18,12 @@ from fairlead.model import Configuration, Function
 class Pool:
     """Every instance, by id and by where it is idle. `on_stop(instance, cause)` is told of each one that ends."""
 
-    __slots__ = ("_idle_on", "_next_id", "_on_stop", "_placement", "_timers", "flavours", "instances")
+    __slots__ = ("_idle_on", "_kernels", "_next_id", "_on_stop", "_placement", "_timers", "flavours", "instances")
 
     def __init__(self, placement: Placement, timers: Timers, on_stop: Callable[[InstanceState, str], None]) -> None:
         self.instances: dict[int, InstanceState] = {}
         self.flavours: dict[tuple[str, int, int], Flavour] = {}
+        self._kernels: dict[str, Kernel] = {}  # by function
         self._placement = placement
         self._timers = timers
         self._idle_on: dict[int, dict[int, InstanceState]] = {}  # by node index; least recently used first
@@ -34,10 +36,19 @@ class Pool:
         key = (function.name, milli(configuration.vgpus), memory)
         flavour = self.flavours.get(key)
         if flavour is None:
-            flavour = self.flavours[key] = Flavour(function, key[1], memory)
+            kernel = self._kernel(function) if function.buffers and key[1] else None
+            flavour = self.flavours[key] = Flavour(function, key[1], memory, kernel)
+            if kernel is not None:
+                kernel.flavours.append(flavour)
             if not isinf(function.keep_alive_s):
                 flavour.expiries = self._timers.expiries(function.keep_alive_s)
         return flavour
+
+    def _kernel(self, function: Function) -> Kernel:
+        found = self._kernels.get(function.name)
+        if found is None:
+            found = self._kernels[function.name] = Kernel(function)
+        return found
 
     def warm(self, shape: Shape, node: NodeState, device: int | None, now: float) -> InstanceState | None:
         """The most recently used idle instance that will do, turned busy; None if there is none."""
@@ -83,12 +94,19 @@ class Pool:
     def create(
         self, shape: Shape, node: NodeState, device: DeviceState | None, now: float, *, on_demand: bool
     ) -> InstanceState:
-        """A new instance that starts now; what is idle in its way is evicted. The caller has checked that it fits."""
+        """A new instance that starts now; what is idle in its way is evicted. The caller has checked that it fits.
+
+        One of a kernel of which everything is there already counts as warm: nobody has to wait for it.
+        """
         instance = InstanceState(self._next_id, shape, node, device, now)
         self._next_id += 1
         instance.on_demand = on_demand
         self.instances[instance.id] = instance
         self._take(instance, now)
+        kernel = instance.flavour.kernel
+        if kernel is not None and device is not None:
+            device.buffers.join(kernel)
+            instance.on_demand = on_demand and (instance.load_mb > 0 or instance.starts_executor)
         return instance
 
     def release(self, instance: InstanceState, now: float) -> None:
@@ -128,7 +146,14 @@ class Pool:
                 starting.remove(instance)
         instance.is_idle = False
         del self.instances[instance.id]
+        kernel = instance.flavour.kernel
+        if kernel is not None and instance.device is not None:
+            instance.device.buffers.leave(kernel, is_kept=cause == "evicted")
         self._on_stop(instance, cause)
+
+    def idle_on(self, node: NodeState) -> Iterable[InstanceState]:
+        """The idle instances on a node that hold anything, least recently used first."""
+        return self._idle_on.get(node.index, {}).values()
 
     def busy_on(self, node: NodeState) -> int:
         """How many instances start or run on a node. A full listing."""
@@ -162,6 +187,8 @@ class Pool:
             device.free -= flavour.vgpus
             device.memory_free -= flavour.device_memory
             device.last_start = now
+            if flavour.kernel is not None:
+                instance.load_mb, instance.starts_executor = device.buffers.pin(flavour.kernel)
             if device.is_mig:
                 if not instance.places:
                     instance.places = device.place(flavour.vgpus)
@@ -184,6 +211,8 @@ class Pool:
             device.memory_free += flavour.device_memory
             device.last_release = now
             device.places_busy &= ~instance.places
+            if flavour.kernel is not None:
+                device.buffers.unpin(flavour.kernel)
         self._placement.version += 1
         self._placement.update(node)
 
@@ -231,17 +260,31 @@ class Pool:
             state = instance.device
             if state is None or (device is not None and state.index != device):
                 continue
-            if state.fits(shape.vgpus, shape.device_memory):
+            if shape.fits_on(state):
                 return instance
         return None
 
     def _evict_from(self, node: NodeState, device: DeviceState | None, now: float) -> None:
-        """Stop the least recently used idle instance that holds what is short on a node, or on one of its devices."""
+        """Stop the least recently used idle instance that holds what is short on a node, or on one of its devices.
+
+        Where the memory of a device is short, unused buffers go first: they come back sooner than a process.
+        """
+        if device is not None and device.memory is not None and device.memory_held > device.memory_free:
+            kernel = device.memory.evict()
+            if kernel is not None:
+                self._stop_without_buffers(kernel, node, device, now)
+                return
         for instance in self._idle_on[node.index].values():
             if _holds_what_is_short(instance, node, device):
                 self.stop(instance, now, "evicted")
                 return
         raise AssertionError("idle instances hold more than is free, and none can be found")
+
+    def _stop_without_buffers(self, kernel: Kernel, node: NodeState, device: DeviceState, now: float) -> None:
+        """Stop the idle instances of a kernel that has lost a buffer on this device."""
+        for flavour in kernel.flavours:
+            for instance in [i for i in flavour.idle.get(node.index, ()) if i.device is device]:
+                self.stop(instance, now, "evicted")
 
 
 def _holds_what_is_short(instance: InstanceState, node: NodeState, device: DeviceState | None) -> bool:

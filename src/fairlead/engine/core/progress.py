@@ -10,6 +10,7 @@ class StagePlan:
 
     __slots__ = (
         "arms",
+        "copies",
         "fan_in",
         "function",
         "function_name",
@@ -33,6 +34,7 @@ class StagePlan:
         self.output_mb = function.output_mb
         self.fan_in = len(stage.after)
         self.is_join = stage.join
+        self.copies = stage.compete
         self.region = -1  # index of the map stage it runs through, -1 outside
         self.predecessors: tuple[StagePlan, ...] = ()
         self.successors: tuple[StagePlan, ...] = ()
@@ -79,6 +81,21 @@ class WorkflowPlan:
         self.is_chain = self.is_plain and all(fan_in <= 1 for fan_in in self.fan_ins)  # or a tree: nothing joins
 
 
+class Race:
+    """The copies of one (stage, item): the first answer wins, and the stage fails with the last of them.
+
+    `latest` has the last attempt of each copy, `batches` every batch that one of them was started in.
+    """
+
+    __slots__ = ("batches", "is_open", "latest", "left")
+
+    def __init__(self, copies: int) -> None:
+        self.is_open = True
+        self.left = copies  # how many have not failed for good
+        self.latest: dict[int, Invocation] = {}
+        self.batches: list[int] = []
+
+
 class RequestState:
     """One open request: what is left of it, what was made for it, what it has cost."""
 
@@ -93,10 +110,12 @@ class RequestState:
         "is_chain",
         "is_open",
         "left",
+        "offer",
         "outputs",
         "plan",
         "plan_steps",
         "promised",
+        "races",
         "request",
         "unresolved",
     )
@@ -108,6 +127,7 @@ class RequestState:
         self.cost_usd = 0.0
         self.promised: float | None = None
         self.plan_steps: str | None = None
+        self.offer: tuple[float | None, float | None] = (None, None)  # latency and cost, on a refusal
         self.invocations: list[Invocation] = []  # all that were ever made for it
         self.unresolved = len(
             plan.stages
@@ -115,6 +135,7 @@ class RequestState:
         self.is_chain = plan.is_chain
         self.left = [] if plan.is_chain else plan.fan_ins.copy()
         self.outputs: dict[tuple[int, int], str] | None = {} if plan.moves_data else None  # node by (stage, item)
+        self.races: dict[tuple[int, int], Race] = {}  # of stages with several copies, by (stage, item)
         if not plan.is_plain:
             self._items: dict[int, int] = {}  # by map stage: how many items, once known
             self._left: dict[tuple[int, int], int] = {}  # open predecessors by (stage, item)

@@ -72,16 +72,29 @@ class Waiting:
         self._lines: dict[tuple[str, str], Line] | None = None
         self._by_deadline: SortedList | None = None
 
-    def add(self, state: "RequestState", stage: "StagePlan", item: int, attempt: int, now: float) -> Invocation:
+    def add(
+        self, state: "RequestState", stage: "StagePlan", item: int, attempt: int, now: float, copy: int = 0
+    ) -> Invocation:
         """A new invocation that waits from now on. It carries the request's one deadline."""
         request = state.request
         self._next_id = id = self._next_id + 1
         invocation = Invocation(
-            id, request.id, request.workflow, stage.name, stage.function_name, now, request.deadline, item, attempt
+            id,
+            request.id,
+            request.workflow,
+            stage.name,
+            stage.function_name,
+            now,
+            request.deadline,
+            item,
+            attempt,
+            copy,
         )
         self.tasks[invocation] = (invocation, state, stage)
         self._items.append(invocation)
         state.invocations.append(invocation)
+        if stage.copies > 1:
+            state.races[stage.index, item].latest[copy] = invocation
         if self._lines is not None:
             line = self._lines[stage.queue]
             line.items.append(invocation)

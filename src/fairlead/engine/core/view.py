@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fairlead.engine.core.capacity import Shape
+from fairlead.engine.core.capacity import InstanceState, Shape
 from fairlead.errors import UnknownNameError
 from fairlead.model import Configuration, Instance, Invocation, Node, Request
 from fairlead.policy.base import DeviceStatus, Order
-from fairlead.profile import Estimate
+from fairlead.profile import Estimate, Profile, load_s
 
 if TYPE_CHECKING:
     from fairlead.engine.core.capacity import NodeState
@@ -113,6 +113,9 @@ class ControllerView:
             raise UnknownNameError("open request", str(request), ())
         return state.request
 
+    def is_open(self, request: int) -> bool:
+        return request in self.__controller.requests
+
     def profile(self, function: str) -> Estimate:
         estimates = self.__controller.beliefs.estimates
         try:
@@ -146,7 +149,11 @@ class ControllerView:
             raise UnknownNameError("node", node, controller.nodes)
         if function in controller.replicas.sets:
             return controller.replicas.find(function, node, device) is not None
-        idle = self.__shape(function, configuration).flavour.idle.get(state.index, ())
+        shape = self.__shape(function, configuration)
+        if shape.kernel is not None:
+            spots = (d for d in state.devices if device is None or d.index == device)
+            return state.is_up and any(d.buffers.is_warm(shape.kernel) for d in spots)
+        idle = shape.flavour.idle.get(state.index, ())
         return any(device is None or (i.device is not None and i.device.index == device) for i in idle)
 
     def load(self, node: str) -> float:
@@ -166,7 +173,7 @@ class ControllerView:
                 belief = instance.shape.beliefs[kind]
                 cold_s = instance.cold_s
                 if not instance.is_ready:
-                    cold_s = controller.beliefs.estimates[instance.shape.name].cold_start_s(kind)
+                    cold_s = _start_s(instance, controller.scenario.profiles[instance.shape.name])
                 end = instance.start + cold_s + belief.declared_s * belief.correction
                 found.append(max(controller.now, end))
         return tuple(sorted(found))
@@ -190,20 +197,16 @@ class ControllerView:
 
     def instances(self, function: str) -> tuple[Instance, ...]:
         return tuple(
-            Instance(
-                id=i.id,
-                function=function,
-                node=i.node.name,
-                device=-1 if i.device is None else i.device.index,
-                vcpus=i.vcpus / 1000,
-                vgpus=i.flavour.vgpus / 1000,
-                memory_gb=i.configuration.memory_gb or i.flavour.function.memory_gb,
-                is_ready=i.is_ready,
-                is_idle=i.is_idle,
-            )
-            for i in self.__controller.pool.instances.values()
-            if i.flavour.function.name == function
+            _shown(instance)
+            for instance in self.__controller.pool.instances.values()
+            if instance.flavour.function.name == function
         )
+
+    def idle(self, node: str) -> tuple[Instance, ...]:
+        state = self.__controller.nodes.get(node)
+        if state is None:
+            raise UnknownNameError("node", node, self.__controller.nodes)
+        return tuple([_shown(instance) for instance in self.__controller.pool.idle_on(state)])
 
     def inputs(self, invocation: Invocation) -> tuple[tuple[str, float], ...]:
         task = self.__controller.waiting.tasks.get(invocation)
@@ -240,3 +243,30 @@ class ControllerView:
             available = [str(c) for c in known[function].configurations]
             raise UnknownNameError(f"configuration of {function}", str(configuration), available)
         return shape
+
+
+def _start_s(instance: InstanceState, profile: Profile) -> float:
+    """How long an instance is predicted to take to start."""
+    declared_s = profile.cold_s(instance.node.kind)
+    if instance.flavour.kernel is None or instance.device is None:
+        return declared_s
+    if not instance.load_mb and not instance.starts_executor:
+        return 0.0
+    device = instance.node.node.devices[instance.device.index]
+    return declared_s + load_s(device, instance.load_mb, instance.starts_executor)
+
+
+def _shown(instance: InstanceState) -> Instance:
+    """An instance as a policy sees it."""
+    function = instance.flavour.function
+    return Instance(
+        id=instance.id,
+        function=function.name,
+        node=instance.node.name,
+        device=-1 if instance.device is None else instance.device.index,
+        vcpus=instance.vcpus / 1000,
+        vgpus=instance.flavour.vgpus / 1000,
+        memory_gb=instance.configuration.memory_gb or function.memory_gb,
+        is_ready=instance.is_ready,
+        is_idle=instance.is_idle,
+    )

@@ -14,8 +14,10 @@ from fairlead.engine.core.effects import RunBatch, StartInstance
 from fairlead.engine.core.events import Outcome
 from fairlead.engine.sim.draws import Stream, exponential, normal, uniform
 from fairlead.model import Invocation, Node, Stage, Workflow
-from fairlead.profile import Profile, slowdown
+from fairlead.profile import Profile, copy_s, load_s, slowdown
 from fairlead.workload import Scenario
+
+_COPY_APART = 10**12  # positions in a stream between the copies of one invocation
 
 
 class StageTruth:
@@ -90,11 +92,20 @@ class Physics:
 
     def cold_start_s(self, effect: StartInstance) -> float:
         """How long this instance takes to start: the one place where a cold start is charged."""
-        return self._profiles[effect.function].cold_s(self._nodes[effect.node].kind)
+        node = self._nodes[effect.node]
+        declared_s = self._profiles[effect.function].cold_s(node.kind)
+        if effect.load_mb is None:
+            return declared_s
+        if not effect.load_mb and not effect.starts_executor:
+            return 0.0  # everything is there
+        return declared_s + load_s(node.devices[effect.device], effect.load_mb, effect.starts_executor)
 
     def transfer_s(self, effect: RunBatch) -> float:
-        """How long the batch's input takes from other nodes."""
-        return effect.transfer_mb / self._mb_per_s if effect.transfer_mb else 0.0
+        """How long the batch's input takes from other nodes, and what a kernel copies to and from its device."""
+        seconds = effect.transfer_mb / self._mb_per_s if effect.transfer_mb else 0.0
+        if effect.copy_mb:
+            seconds += copy_s(self._nodes[effect.node].devices[effect.device], effect.copy_mb)
+        return seconds
 
     def work_s(self, effect: RunBatch) -> float:
         """How long the batch would take undisturbed; its first invocation draws for all."""
@@ -107,10 +118,10 @@ class Physics:
         invocation = effect.invocations[0]
         truth = self._stages[invocation.workflow, invocation.stage]
         if truth.spread is not None:
-            base *= truth.spread[self._position(invocation, truth)]
+            base *= truth.spread[self._luck(invocation, truth)]
         if truth.noise is not None:
             sigma = self._profiles[effect.function].noise
-            base *= max(0.05, 1 + sigma * truth.noise[self._position(invocation, truth)])
+            base *= max(0.05, 1 + sigma * truth.noise[self._luck(invocation, truth)])
         return base
 
     def outcomes(self, effect: RunBatch) -> tuple[Outcome, ...] | None:
@@ -128,7 +139,7 @@ class Physics:
         if truth.failures is not None:
             # Attempts of one invocation are drawn far apart, so that a retry has a chance of its own.
             rate = self._profiles[invocation.function].failure_rate
-            if truth.failures[position + (invocation.attempt - 1) * 10**9] < rate:
+            if truth.failures[self._luck(invocation, truth) + (invocation.attempt - 1) * 10**9] < rate:
                 return Outcome(ok=False, error="the function failed")
         arm = None
         if truth.arms is not None:
@@ -143,7 +154,12 @@ class Physics:
         return Outcome(arm=arm, items=items)
 
     def _position(self, invocation: Invocation, truth: StageTruth) -> int:
+        """Where to read what the input decides (branch, items): the same for all copies, as their answers are."""
         return self._ordinals[invocation.request] * truth.width + invocation.item
+
+    def _luck(self, invocation: Invocation, truth: StageTruth) -> int:
+        """Where to read what each copy has of its own: how long it takes and whether it fails."""
+        return self._position(invocation, truth) + invocation.copy * _COPY_APART
 
 
 def _between(u: float, bounds: tuple[int, int]) -> int:

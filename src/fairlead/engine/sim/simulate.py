@@ -16,6 +16,7 @@ import numpy as np
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.controller import Controller
+from fairlead.engine.core.device_memory import memory_use
 from fairlead.engine.sim.physics import Physics, SharedNode
 from fairlead.errors import PolicyError
 from fairlead.model import Recording, Request
@@ -137,6 +138,7 @@ class _Simulation:
             fx.RunBatch: self._run_shared if self.shared else self._run_alone,
             fx.StartInstance: self._start_instance,
             fx.StopInstance: self._stop_instance,
+            fx.StopBatch: self._stop_batch,
             fx.Answer: self._ended,
             fx.Refuse: self._ended,
             fx.AddNode: self._add_node,
@@ -176,6 +178,7 @@ class _Simulation:
             decision_s=tuple(self.controller.decisions.times_s),
             run_wall_s=perf_counter() - began,
             point=dict(point),
+            device_memory=memory_use(self.controller.nodes.values()),
         )
         if failure is not None:
             failure.recording = recording
@@ -295,7 +298,7 @@ class _Simulation:
     def _run_alone(self, effect: fx.RunBatch) -> None:
         """Nothing disturbs a batch: its end is known when it starts."""
         physics = self.physics
-        transfer_s = physics.transfer_s(effect) if effect.transfer_mb else 0.0
+        transfer_s = physics.transfer_s(effect) if effect.transfer_mb or effect.copy_mb else 0.0
         work_s = physics.work_s(effect)
         self.sequence = sequence = self.sequence + 1
         finished = ev.Finished(effect.batch, work_s, transfer_s, physics.outcomes(effect))
@@ -326,8 +329,10 @@ class _Simulation:
 
     def _stop_instance(self, effect: fx.StopInstance) -> None:
         """What still runs on the instance never ends."""
-        if effect.batch < 0:
-            return
+        if effect.batch >= 0:
+            self._stop_batch(effect)
+
+    def _stop_batch(self, effect: fx.StopInstance | fx.StopBatch) -> None:
         found = self.began.pop(effect.batch, None)
         if found is None:
             self.aborted.add(effect.batch)
@@ -378,7 +383,12 @@ class _Simulation:
             cluster=scenario.cluster,
             functions=MappingProxyType(dict(scenario.functions)),
             workflows=MappingProxyType(dict(scenario.workflows)),
-            profiles=MappingProxyType({name: Estimate(p, scenario.cluster) for name, p in scenario.profiles.items()}),
+            profiles=MappingProxyType(
+                {
+                    name: Estimate(p, scenario.cluster, load_mb=scenario.functions[name].constant_mb)
+                    for name, p in scenario.profiles.items()
+                }
+            ),
             arrivals=tuple(self.schedule) if policy.clairvoyant else None,
         )
 

@@ -1,1 +1,1 @@
-"""Kernel-as-a-Service: clients share devices that keep their models warm. Six queueing policies, one file each."""
+"""Kernel-as-a-Service: clients share devices that keep their models warm. Queueing policies, one file each."""

@@ -7,7 +7,9 @@ its worker pool, modelled on the Completely Fair Scheduler of Linux.
 
 * There a device that becomes free looks for a client. When several are free, here the best pair of client and device
   is taken first, so that a lone request goes to a device where its model is warm.
-* A device is affine to a client if the function of the client's oldest request that fits there is warm on it now.
+* There the devices that are affine to a client are named when it registers. Here, unless `affine` is `home`, a device
+  is affine if the function of the client's oldest request that fits there is warm on it now. At `home`, clients have
+  one device each, dealt in turn.
 * The virtual time of a client that returns is raised to the least of those that wait. The paper's reset also lowers it,
   from which a client gains that lets its queue run empty. Mode `compat` resets.
 """
@@ -15,13 +17,15 @@ its worker pool, modelled on the Completely Fair Scheduler of Linux.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from fairlead.model import Invocation
 from fairlead.policy.base import Action, Policy, Site, View
 from fairlead.policy.kaas.devices import Devices, Free, Mode, Spot, heads
+
+Affine = Literal["warm", "home"]
 
 
 class Candidate(NamedTuple):
@@ -41,22 +45,28 @@ class Affinity(Policy):
 
     Args:
         mode: `compat` also lowers the virtual time of a client that returns.
-        penalty: Price of a device where the model is not warm, in runs of the client; not negative. At 0 the policy
-            is fair and blind to locality.
+        penalty: Price of a device that is not affine, in runs of the client; not negative. At 0 the policy is fair and
+            blind to locality.
+        affine: `warm`: the devices where the model is warm now. `home`: one device per client, whatever lies there.
     """
 
     paper: ClassVar[str] = "KaaS (Pemberton et al. 2022)"
 
     mode: Mode = "online"
     penalty: float = 10.0
+    affine: Affine = "warm"
 
     def __post_init__(self) -> None:
         if not 0 <= self.penalty < inf:
             raise ValueError(f"penalty must be finite and not negative; got {self.penalty}.")
+        if self.affine not in get_args(Affine):
+            raise ValueError(f"affine must be 'warm' or 'home'; got {self.affine!r}.")
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         self._devices = Devices(site)
         self._rank = {name: i for i, name in enumerate(site.workflows)}
+        homes = [spot for spot in self._devices.declared if spot.device is not None]
+        self._home = {name: homes[i % len(homes)] for name, i in self._rank.items()} if homes else {}
         self._virtual_s = dict.fromkeys(site.workflows, 0.0)
         self._last_run = dict.fromkeys(site.workflows, 0)
         self._runs = 0
@@ -87,6 +97,11 @@ class Affinity(Policy):
             self._virtual_s[client] = self._least_s if self.mode == "compat" else max(own_s, self._least_s)
         self._present = waiting
 
+    def _is_affine(self, view: View, head: Invocation, free: Free) -> bool:
+        if self.affine == "home" and free.spot.device is not None:
+            return free.spot == self._home[head.workflow]
+        return view.is_warm(head.function, free.configuration, free.spot.node, free.spot.device)
+
     def _best(self, view: View, up: list[Spot], weight_s: dict[str, float]) -> Candidate | None:
         """The pair of client and device with the least price; ties go to the client that ran least recently."""
         taken: set[tuple[str, Spot]] = set()
@@ -97,7 +112,7 @@ class Affinity(Policy):
                 if (head.workflow, free.spot) in taken:
                     continue  # the client has an older one that fits here
                 taken.add((head.workflow, free.spot))
-                is_affine = view.is_warm(head.function, free.configuration, free.spot.node, free.spot.device)
+                is_affine = self._is_affine(view, head, free)
                 price_s = self._virtual_s[head.workflow] + (0 if is_affine else self.penalty * weight_s[head.function])
                 candidate = Candidate(
                     price_s, self._last_run[head.workflow], self._rank[head.workflow], rank[free.spot], head, free

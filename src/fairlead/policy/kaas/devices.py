@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Literal, NamedTuple
 
-from fairlead.model import MIG_SIZES, Configuration, Function, Invocation, Node
+from fairlead.model import Configuration, Function, Instance, Invocation, Node
+from fairlead.planning.feasibility import could_hold
 from fairlead.policy.base import Site, Start, View
 from fairlead.profile import Estimate
 
@@ -53,6 +54,18 @@ class Devices:
                 self._functions[function], self._profiles[function], self._nodes[spot.node], spot.device
             )
         return self._choices[key]
+
+    def configurations(self, function: str, spot: Spot) -> list[Configuration]:
+        """Every way in which a function could run on a device, one batch size only: the smallest there is."""
+        possible = possible_configurations(
+            self._functions[function], self._profiles[function], self._nodes[spot.node], spot.device
+        )
+        least = min((c.batch for c in possible), default=1)
+        return [c for c in possible if c.batch == least]
+
+    def node(self, spot: Spot) -> Node:
+        """The node of a device."""
+        return self._nodes[spot.node]
 
     def up(self, view: View) -> list[Spot]:
         """Every device that is up, in free-list order."""
@@ -108,8 +121,21 @@ def single_configuration(function: Function, profile: Estimate, node: Node, devi
 
     Where every configuration takes a batch, the smallest batch is used, with one invocation in it.
     """
-    possible = [c for c in profile.configurations if _could_hold(c, function, profile, node, device)]
+    possible = possible_configurations(function, profile, node, device)
     return min(possible, key=lambda c: (c.batch, profile.cost_usd(c, node.kind)), default=None)
+
+
+def possible_configurations(
+    function: Function, profile: Estimate, node: Node, device: int | None
+) -> list[Configuration]:
+    """Every configuration that a device could ever hold, in order of declaration."""
+    return [c for c in profile.configurations if _could_hold(c, function, profile, node, device)]
+
+
+def instances_on(view: View, functions: Iterable[str], spot: Spot) -> list[Instance]:
+    """The instances of these functions on a device, oldest first within each. Costs a full listing per function."""
+    index = -1 if spot.device is None else spot.device
+    return [i for f in functions for i in view.instances(f) if i.node == spot.node and i.device == index]
 
 
 def heads(view: View) -> list[Invocation]:
@@ -126,13 +152,4 @@ def last_arrivals(arrivals: Sequence[tuple[float, str]] | None) -> dict[str, flo
 def _could_hold(
     configuration: Configuration, function: Function, profile: Estimate, node: Node, device: int | None
 ) -> bool:
-    if configuration.vcpus > node.vcpus or (configuration.memory_gb or function.memory_gb) > node.memory_gb:
-        return False
-    if profile.latency_s(configuration, node.kind) == inf:
-        return False
-    if device is None:
-        return configuration.vgpus == 0
-    accelerator = node.devices[device]
-    if not 0 < configuration.vgpus <= accelerator.vgpus or function.device_memory_gb > accelerator.memory_gb:
-        return False
-    return accelerator.sharing != "mig" or configuration.vgpus in MIG_SIZES
+    return profile.latency_s(configuration, node.kind) < inf and could_hold(node, device, function, configuration)

@@ -233,7 +233,7 @@ _PROCESSES: dict[str, Parse] = {
     "poisson": _poisson,
     "uniform-interval": _simple(UniformInterval, {"low_s": number, "high_s": number}, {}),
     "deterministic": _deterministic,
-    "burst": _simple(Burst, {"count": integer}, {"share": number, "within": number}),
+    "burst": _simple(Burst, {"count": integer}, {"share": number, "within": number, "step_s": number}),
     "pillar": _simple(Pillar, {"count": integer, "pillars": integer}, {}),
     "list": _listed,
     "minute-counts": _minute_counts,

@@ -13,7 +13,14 @@ MAX_NODES = 100_000
 MAX_DEVICES = 1_024
 
 _NODE: dict[str, Check] = {"vcpus": number, "memory_gb": number_or_inf, "speed": number}
-_DEVICE: dict[str, Check] = {"device_memory_gb": number_or_inf, "gpu_sharing": choice("mps", "mig")}
+_DEVICE: dict[str, Check] = {
+    "device_memory_gb": number_or_inf,
+    "device_reserve_gb": number,
+    "gpu_sharing": choice("mps", "mig"),
+    "load_gb_per_s": number_or_inf,
+    "allocation_s": number,
+    "executor_start_s": number,
+}
 _PRICE: dict[str, Check] = {
     "vcpu_usd_per_hour": number,
     "vgpu_usd_per_hour": number,
@@ -79,8 +86,20 @@ def _parse_devices(group: Section) -> tuple[Device, ...]:
     return () if device is None else (device,) * count
 
 
-def _device(vgpus: float, device_memory_gb: float = inf, gpu_sharing: str = "mps") -> Device:
-    return Device(vgpus=vgpus, memory_gb=device_memory_gb, sharing="mig" if gpu_sharing == "mig" else "mps")
+def _device(
+    vgpus: float,
+    device_memory_gb: float = inf,
+    device_reserve_gb: float = 0.0,
+    gpu_sharing: str = "mps",
+    **others: float,
+) -> Device:
+    return Device(
+        vgpus=vgpus,
+        memory_gb=device_memory_gb,
+        reserve_gb=device_reserve_gb,
+        sharing="mig" if gpu_sharing == "mig" else "mps",
+        **others,
+    )
 
 
 def _between(low: int, high: int) -> Callable[[object], int]:
@@ -109,7 +128,7 @@ def slots(node: Node, function: Function, configuration: Configuration) -> int:
 def _device_slots(device: Device, function: Function, configuration: Configuration) -> float:
     if device.sharing == "mig" and configuration.vgpus not in MIG_SIZES:
         return 0
-    by_memory = _times(device.memory_gb, function.device_memory_gb) if function.device_memory_gb else inf
+    by_memory = _times(device.usable_gb, function.footprint_gb) if function.footprint_gb else inf
     return min(_times(device.vgpus, configuration.vgpus), by_memory)
 
 
@@ -130,8 +149,8 @@ def why_not(nodes: Sequence[Node], function: Function, configuration: Configurat
         return f"it needs {configuration.vgpus:g} vGPU, and no node has a device"
     if configuration.vgpus > (vgpus := max((d.vgpus for d in devices), default=0.0)):
         return f"it needs {configuration.vgpus:g} vGPU of one device, and the largest device has {vgpus:g}"
-    if configuration.vgpus and function.device_memory_gb > (most_gb := max(d.memory_gb for d in devices)):
-        return f"it needs {function.device_memory_gb:g} GB of device memory, and the largest device has {most_gb:g}"
+    if configuration.vgpus and function.footprint_gb > (most_gb := max(d.usable_gb for d in devices)):
+        return f"it needs {function.footprint_gb:g} GB of device memory, and the largest device has {most_gb:g}"
     if configuration.vgpus and configuration.vgpus not in MIG_SIZES and all(d.sharing == "mig" for d in devices):
         return f"it needs {configuration.vgpus:g} vGPU, and a MIG slice has {', '.join(map(str, MIG_SIZES))}"
     return f"it needs {configuration} on one node, and no node has enough of everything"

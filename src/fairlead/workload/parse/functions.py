@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf, prod
 
-from fairlead.model import Cluster, Configuration, Function, Node
+from fairlead.model import Buffer, Cluster, Configuration, Function, Node
 from fairlead.profile import Constant, Exponential, Law, Profile, Row, ScalingLaw, Table, space
 from fairlead.workload.parse.cluster import slots, why_not
-from fairlead.workload.parse.reader import Check, Section, choice, integer, number, number_or_inf, one_of_names
+from fairlead.workload.parse.reader import Check, Section, a_name, choice, integer, number, number_or_inf, one_of_names
 
 MAX_CONFIGURATIONS = 10_000
 
@@ -20,6 +20,11 @@ _FUNCTION: dict[str, Check] = {
     "retries": integer,
     "run_limit_s": number_or_inf,
     "start_limit_s": number_or_inf,
+}
+_BUFFER: dict[str, Check] = {
+    "name": a_name,
+    "size_mb": number,
+    "kind": choice("constant", "input", "output", "temporary"),
 }
 _PROFILE: dict[str, Check] = {
     "noise": number,
@@ -42,7 +47,7 @@ def parse_functions(section: Section, cluster: Cluster | None) -> tuple[dict[str
     functions: dict[str, Function] = {}
     profiles: dict[str, Profile] = {}
     for name, entry in section.named_sections():
-        function = entry.build(partial(Function, name=name), entry.read(_FUNCTION))
+        function = entry.build(partial(Function, name=name), entry.read(_FUNCTION) | _parse_buffers(entry))
         profile = _parse_profile(entry, cluster)
         entry.finish()
         if function is None or profile is None:
@@ -51,6 +56,22 @@ def parse_functions(section: Section, cluster: Cluster | None) -> tuple[dict[str
             _check_placement(entry, function, profile, cluster)
         functions[name], profiles[name] = function, profile
     return functions, profiles
+
+
+def _parse_buffers(entry: Section) -> dict[str, object]:
+    if "buffers" not in entry:
+        return {}
+    before = len(entry.faults)
+    buffers: list[Buffer] = []
+    for part in entry.sections("buffers"):
+        is_whole = part.require("name", "size_mb")
+        buffer = part.build(Buffer, part.read(_BUFFER), {"name": "", "size_mb": 1.0})
+        part.finish()
+        if is_whole and buffer is not None:
+            buffers.append(buffer)
+    if not buffers and len(entry.faults) == before:
+        entry.fault("buffers", "a kernel needs at least one buffer.")
+    return {"buffers": tuple(buffers)} if buffers else {}
 
 
 def _parse_profile(entry: Section, cluster: Cluster | None) -> Profile | None:

@@ -11,6 +11,7 @@ from fairlead.workload.parse.arrivals import Setting, parse_arrivals
 from fairlead.workload.parse.cluster import parse_cluster
 from fairlead.workload.parse.document import describe, parse_document, plain_copy
 from fairlead.workload.parse.functions import parse_functions
+from fairlead.workload.parse.optimise import optimised, parse_optimise
 from fairlead.workload.parse.overrides import apply_override, read_overrides
 from fairlead.workload.parse.reader import Check, Section, a_name, choice, integer, number, sequence, text
 from fairlead.workload.parse.source import read_source, shipped_scenarios
@@ -155,7 +156,9 @@ class _File:
         part = top.part("cluster")
         cluster = None if part is None else parse_cluster(part)
         functions, profiles = parse_functions(top.section("functions"), cluster)
-        workflows = parse_workflows(top.section("workflows"), _names(data, "functions"))
+        flows = top.section("workflows")
+        workflows = parse_workflows(flows, _names(data, "functions"))
+        wishes = parse_optimise(flows, workflows)
         for key, found in (("functions", functions), ("workflows", workflows)):
             if data.get(key) == {} and not found:
                 top.fault(key, "is empty; a scenario needs at least one.")
@@ -198,6 +201,8 @@ class _File:
             arrivals=tuple(arrivals),
         )
         scenario = top.build(make, settings)
+        if scenario is not None and len(faults) == before:
+            scenario = optimised(scenario, wishes)
         return scenario if len(faults) == before else None
 
     def _parse_choice(self, top: Section, key: str, name_key: str) -> PolicyChoice | None:

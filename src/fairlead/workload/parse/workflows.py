@@ -27,6 +27,7 @@ def _parse_workflow(name: str, entry: Section, functions: Collection[str] | None
         stages = [_parse_stage(stage, part, functions) for stage in part.names()]
         if len(entry.faults) == before:
             entry.faults += [_located(fault, part) for fault in workflow_faults(stages)]
+    entry.raw("optimise")  # read later, when everything else is known
     entry.finish()
     if len(entry.faults) > before or slo is None:
         return None
@@ -51,6 +52,7 @@ def _parse_stage(name: str, part: Section, functions: Collection[str] | None) ->
                 when=entry.get("when", number, None),
                 map=entry.get("map", _items, None),
                 join=entry.get("join", truth, False),
+                compete=entry.get("compete", integer, 1),
             )
             entry.finish()
             return stage

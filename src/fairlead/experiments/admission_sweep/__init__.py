@@ -1,0 +1,1 @@
+"""Admission control under three kinds of arrival, several sample sizes, and overload."""

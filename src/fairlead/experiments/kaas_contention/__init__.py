@@ -1,0 +1,1 @@
+"""Throughput against clients when device memory is finite, and what idle GPUs cost."""

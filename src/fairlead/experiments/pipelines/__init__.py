@@ -1,0 +1,1 @@
+"""Ensemble and cascade: Clipper against Cloudburst, fusion, competition and batching, CPU against GPU."""

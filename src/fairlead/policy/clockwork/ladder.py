@@ -1,0 +1,114 @@
+"""The batch sizes in which a function can run on a worker, and how long each is expected to take.
+
+Every batch size of a function has the same share of the worker, so that one loaded instance serves them all. An
+estimate is the greatest of the last measurements; the declared time stands for the first of them.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from math import inf
+
+from fairlead.model import Configuration, Function, Node
+from fairlead.planning.feasibility import could_hold
+from fairlead.profile import Estimate
+
+
+class Window:
+    """The greatest of the last so many measurements, of which a declared time is the first."""
+
+    __slots__ = ("_last", "seconds")
+
+    def __init__(self, declared_s: float, remember: int) -> None:
+        self._last = deque([declared_s], maxlen=remember)
+        self.seconds = declared_s
+
+    def learn(self, measured_s: float) -> None:
+        """Take in one measurement, and forget the oldest if there are too many."""
+        self._last.append(measured_s)
+        self.seconds = max(self._last)
+
+
+class Rung:
+    """One batch size: its configuration and its estimate."""
+
+    __slots__ = ("_seen", "batch", "configuration", "run")
+
+    def __init__(self, configuration: Configuration, run: Window) -> None:
+        self.batch = configuration.batch
+        self.configuration = configuration
+        self.run = run
+        self._seen: object = None
+
+    def learn(self, batch: object, measured_s: float) -> None:
+        """Take in what one member of a batch tells; the other members tell the same, and are not counted."""
+        if batch != self._seen:
+            self._seen = batch
+            self.run.learn(measured_s)
+
+
+class Ladder:
+    """The batch sizes of a function on one kind of worker, smallest first, and the time to load it."""
+
+    __slots__ = ("function", "load", "rungs")
+
+    def __init__(self, function: str, rungs: tuple[Rung, ...], load: Window) -> None:
+        self.function = function
+        self.rungs = rungs
+        self.load = load
+
+    @property
+    def least(self) -> Rung:
+        """The smallest batch."""
+        return self.rungs[0]
+
+    def holding(self, invocations: int) -> Rung:
+        """The smallest batch that holds so many; the largest there is if none does."""
+        return next((rung for rung in self.rungs if rung.batch >= invocations), self.rungs[-1])
+
+    def allowed(self, max_run_s: float) -> list[Rung]:
+        """The batch sizes that are expected to take no longer than this, largest first; always the smallest."""
+        longer = [rung for rung in self.rungs[:0:-1] if rung.run.seconds <= max_run_s]
+        return [*longer, self.rungs[0]]
+
+
+def make_ladder(
+    function: Function, profile: Estimate, node: Node, device: int | None, max_batch: int, remember: int
+) -> Ladder | None:
+    """The ladder of a function on a device of a node (its vCPUs if None); None if it can never run there.
+
+    A device runs one batch at a time, so a function gets the share in which it is fastest. A vCPU slot is one of
+    many, so there it gets the cheapest.
+    """
+    possible = [c for c in profile.configurations if _could_hold(c, function, profile, node, device)]
+    if not possible:
+        return None
+    kind = node.kind
+    smallest = min(c.batch for c in possible)
+
+    def merit(c: Configuration) -> tuple[float, float]:
+        best = (profile.latency_s(c, kind), profile.cost_usd(c, kind))
+        return best if device is not None else best[::-1]
+
+    share = _share(min((c for c in possible if c.batch == smallest), key=merit))
+    alike = sorted(
+        {c.batch: c for c in possible if _share(c) == share and (c.batch <= max_batch or c.batch == smallest)}.values()
+    )
+    rungs = tuple(Rung(c, Window(profile.latency_s(c, kind), remember)) for c in alike)
+    return Ladder(function.name, rungs, Window(profile.cold_start_s(kind), remember))
+
+
+def widest(ladders: Sequence[Ladder]) -> tuple[float, float]:
+    """The most vCPUs and the most vGPUs that any of these take."""
+    sizes = [ladder.least.configuration for ladder in ladders]
+    return max((c.vcpus for c in sizes), default=0.0), max((c.vgpus for c in sizes), default=0.0)
+
+
+def _share(configuration: Configuration) -> tuple[float, float, float]:
+    return configuration.vcpus, configuration.vgpus, configuration.memory_gb
+
+
+def _could_hold(
+    configuration: Configuration, function: Function, profile: Estimate, node: Node, device: int | None
+) -> bool:
+    """Whether this could run there if nothing else did."""
+    return profile.latency_s(configuration, node.kind) < inf and could_hold(node, device, function, configuration)

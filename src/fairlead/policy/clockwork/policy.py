@@ -1,0 +1,188 @@
+"""Predict every action, and run nothing that would be late.
+
+A. Gujarati et al., "Serving DNNs like Clockwork: Performance Predictability from the Bottom Up" (OSDI 2020), the
+controller of sections 5 and 6. What runs on a device is left no choice: one batch at a time, in the order and at the
+instant that a central controller planned. So the start and the finish of every action can be predicted, and
+what would be late is dropped before it costs anything.
+
+**Differs from the paper:**
+
+* Put together from a description of the controller and its defaults, not from its code.
+* There is no network between controller and workers, so an action may start at once (there: 1 ms later), and nothing
+  has to be sent ahead. The plan up to the horizon is the controller's own; it is filled whenever it is asked.
+* In a single order by target, the queue of a (model, batch size) is what follows one binary search.
+* If the most urgent strategy of a model would make a larger batch of the same model too late, the larger batch goes
+  first. Otherwise, under overload, every head is nearly late, only batches of one fit, and throughput collapses.
+* A model whose smallest batch takes longer than `max_exec_s` runs in that one; in the paper all models are quicker.
+* A device that cannot hold a load beside a run (an instance that starts holds its slice) takes turns: the load is an
+  action in the same plan. The paper has a separate executor for loads.
+* A model that is held somewhere is loaded elsewhere only onto a worker with less load than all that hold it; where
+  every worker has too much to do, copies would only evict each other. No more workers load a model at once than its
+  unserved demand needs.
+* A request that is refused at its arrival still counts as demand for as long as it would have waited. Otherwise a
+  model that takes longer to load than its requests may wait would never be loaded.
+* If those that hold a model would be late for its most urgent request, all its demand counts as unserved.
+* A request's demand is fixed when it begins to wait. Its size is that of a batch of one; a worker's capacity is 1.
+* Workflows: each stage is scheduled like a request of its own, whose deadline is the request's minus the least time
+  of what must follow, and minus the time for which each stage may have to wait behind a worker's plan. Clockwork
+  knows only single models.
+* Each vCPU slot of a node is a worker too. There functions run in their cheapest configuration, on a device in their
+  fastest; every batch size in the same share.
+* A function that does not stay loaded (no keep-alive) is loaded by every run of it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+import numpy as np
+
+from fairlead.model import Invocation, Record
+from fairlead.policy.base import Action, Policy, Reject, Site, View
+from fairlead.policy.clockwork.board import Board
+from fairlead.policy.clockwork.fleet import Fleet
+from fairlead.policy.clockwork.loads import Loads
+from fairlead.policy.clockwork.runs import TOO_LATE, Runs
+from fairlead.policy.clockwork.worker import Infer, Worker
+
+
+@dataclass
+class Clockwork(Policy):
+    """Plan every run and every load ahead, by predicted times, and drop what would be late.
+
+    Args:
+        deadline_margin_s: Plans aim to be done so long before the deadline; not negative.
+        horizon_s: How far ahead a worker's plan is filled; not negative.
+        latest_start_s: A planned batch that could start only so much later than planned is void; not negative.
+        max_exec_s: Batches that are expected to take longer are not formed, except the smallest; positive.
+        max_batch: The largest batch, at least 1.
+        max_load_wait_s: A load that cannot begin so soon is not planned, or given up; not negative.
+        measurements: An estimate is the greatest of so many last measurements, at least 1.
+    """
+
+    paper: ClassVar[str] = "Clockwork (OSDI 2020)"
+
+    deadline_margin_s: float = 0.005
+    horizon_s: float = 0.010
+    latest_start_s: float = 0.010
+    max_exec_s: float = 0.025
+    max_batch: int = 16
+    max_load_wait_s: float = 0.025
+    measurements: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("deadline_margin_s", "horizon_s", "latest_start_s", "max_load_wait_s"):
+            value = getattr(self, name)
+            if not 0 <= value < inf:
+                raise ValueError(f"{name} must be finite and not negative; got {value}.")
+        if not 0 < self.max_exec_s < inf:
+            raise ValueError(f"max_exec_s must be positive and finite; got {self.max_exec_s}.")
+        for name in ("max_batch", "measurements"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+
+    def prepare(self, site: Site, rng: np.random.Generator) -> None:
+        fleet = Fleet(site, self.max_batch, self.measurements)
+        wait_s = self.horizon_s + self.max_exec_s  # behind what a worker has planned already
+        self._board = Board(site, fleet, self.deadline_margin_s, self.max_exec_s, wait_s)
+        self._runs = Runs(self._board, self.horizon_s, self.latest_start_s)
+        self._loads = Loads(self._board, self._runs, self.max_load_wait_s)
+        self._has_more = {workflow.name: len(workflow.stages) > 1 for workflow in site.workflows.values()}
+        self._newest = -1  # id of the last invocation that was taken in
+        self._moved: dict[int, None] = {}  # requests of which something ended, so that more may wait
+        self._retried: dict[int, int] = {}  # by request, how many failed invocations may wait again
+        self._blocked: list[Worker] = []  # whose next action does not fit yet
+        self._was_asked = False
+
+    def decide(self, view: View) -> Iterator[Action]:
+        board = self._board
+        if view.lost or not board.fleet.is_whole:
+            self._look_for_nodes(view)
+        board.dirty.update((worker.index, worker) for worker in self._blocked)
+        self._blocked.clear()
+        self._loads.settle(view, self._was_asked)
+        yield from self._take_in(view)
+        while True:
+            while board.dirty:
+                yield from self._work(view)
+            yield from self._loads.choose(view)
+            if not (board.dirty or (board.is_suspect and self._look_for_nodes(view))):
+                break
+        self._was_asked = view.waiting() > 0
+
+    def observe(self, record: Record) -> None:
+        worker = self._runs.ended(record)
+        if worker is not None:
+            self._board.dirty[worker.index] = worker
+            self._loads.is_blocked = False
+        if record.outcome != "done":
+            self._retried[record.request] = self._retried.get(record.request, 0) + 1
+        elif self._has_more[record.workflow]:
+            self._moved[record.request] = None
+
+    def _work(self, view: View) -> Iterator[Action]:
+        """Plan for the workers that may have something to do, the first to be free first, and let them begin."""
+        board, now = self._board, view.now
+        workers = sorted(board.dirty.values(), key=lambda worker: (worker.available(now), worker.index))
+        board.dirty.clear()
+        for worker in workers:
+            yield from self._runs.fill(view, worker)
+            while worker.running is None and worker.plan:
+                action = worker.plan[0]
+                if isinstance(action, Infer):
+                    yield from self._runs.start(view, worker, action)
+                else:
+                    yield from self._loads.start(view, worker, action)
+                if worker.running is None and worker.plan and worker.plan[0] is action:
+                    self._blocked.append(worker)
+                    break
+
+    def _take_in(self, view: View) -> Iterator[Action]:
+        """Let what is new wait for its model, unless it is hopeless."""
+        newest = self._newest
+        requests = [request.id for request in view.fresh]
+        requests += [*self._moved, *(invocation.request for invocation in view.lost), *self._retried]
+        self._moved.clear()
+        for request in dict.fromkeys(requests):
+            for invocation in view.waiting_of(request):
+                if invocation.id > newest:
+                    self._newest = max(self._newest, invocation.id)
+                    if invocation.attempt > 1 and request in self._retried:
+                        self._retried[request] -= 1
+                    refusal = self._admit(view, invocation)
+                    if refusal is not None:
+                        yield refusal
+                        break
+        if self._retried:
+            self._retried = {r: left for r, left in self._retried.items() if left > 0 and view.is_open(r)}
+
+    def _admit(self, view: View, invocation: Invocation) -> Reject | None:
+        """Let an invocation wait; or give the action that refuses it, since it would be late even if it were next."""
+        board, now, function = self._board, view.now, invocation.function
+        if not board.fleet.able[function]:
+            return Reject(invocation.request, f"no worker can run {function}")
+        target = board.target(invocation)
+        finish = min(board.soonest(function, now))
+        if finish <= target:
+            board.add(invocation, now)
+            return None
+        # Sent again when the workers have that much less to do, it could be done; not, if it is too long by itself.
+        later_s = finish - target if now + board.quickest_s(function) <= target else None
+        board.miss(invocation, now)
+        rest_s = board.rest_s[invocation.workflow, invocation.stage]
+        arrival = view.request(invocation.request).arrival
+        return Reject(invocation.request, TOO_LATE, later_s, offer_latency_s=finish + rest_s - arrival)
+
+    def _look_for_nodes(self, view: View) -> bool:
+        """Note which nodes are up, and whether that has changed."""
+        board = self._board
+        board.is_suspect = False
+        changed = board.fleet.renew(view.nodes)
+        for worker in changed:
+            self._loads.is_blocked = False
+            if worker.is_up:
+                board.welcome(worker)
+            else:
+                board.abandon(worker, view.now)
+        return bool(changed)

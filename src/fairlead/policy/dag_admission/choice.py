@@ -1,0 +1,45 @@
+"""Which placement to take: the order in which those that could meet both objectives are tried."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.policy.dag_admission.placements import DagPlan
+
+Selection = Literal["random", "cheapest", "fastest", "balanced"]
+
+Pressure = NDArray[np.float64]  # per kind: seconds of work ahead of all its vCPUs, and of all its vGPUs
+
+
+def candidates(
+    dag: DagPlan,
+    latency_s: float,
+    cost_usd: float,
+    selection: Selection,
+    sample: int,
+    pressure: Pressure,
+    rng: np.random.Generator,
+) -> list[int]:
+    """At most `sample` (0: all) placements that could meet both objectives, in the order to try them.
+
+    `random` draws them from the front without replacement, as published. `cheapest` and `fastest` take the first of
+    the front by cost or latency. `balanced` takes those that leave the least work ahead of the busiest resource; for
+    it alone, placements that spare a resource count too.
+    """
+    within = dag.front.within(latency_s, cost_usd)
+    members = np.arange(within.start, within.stop)
+    if selection == "balanced":
+        others = np.arange(len(dag.front), len(dag.choices))
+        others = others[(dag.latency_s[others] <= latency_s) & (dag.cost_usd[others] <= cost_usd)]
+        members = np.concatenate((members, others))
+        if len(members):
+            after = (dag.work_s[members] + pressure).max(axis=1)
+            members = members[np.argsort(after, kind="stable")]
+    elif selection == "cheapest":
+        members = members[::-1]  # the front is sorted by latency, which on a front is by cost, dearest first
+    count = len(members) if sample == 0 else min(sample, len(members))
+    if selection == "random":
+        members = rng.choice(members, size=count, replace=False) if count else members
+    chosen: list[int] = members[:count].tolist()
+    return chosen

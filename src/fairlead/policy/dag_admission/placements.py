@@ -1,0 +1,107 @@
+"""The placements of a workflow that are worth trying, prepared before the run.
+
+Those on the front of latency and cost, and beside them those that spare one resource or another: a placement that is
+both slower and dearer than another may still be the one to take when the other's bottleneck is full.
+"""
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.model import Workflow
+from fairlead.planning import Front, placement_front
+from fairlead.policy.base import Site
+from fairlead.policy.dag_admission.tasks import Way, tasks_of
+from fairlead.profile import Estimate
+
+_BETWEEN = (0.25, 0.5, 0.75)  # how the weight is shared between two resources
+
+Floats = NDArray[np.float64]
+
+
+class DagPlan:
+    """One workflow prepared: its tasks in topological order, and its placements.
+
+    Placements are counted from 0: first the members of `front`, then those that spare a resource. `latency_s` and
+    `cost_usd` are optimistic: nothing waits, and what can be warm is. `work_s` says how many seconds of all vCPUs and
+    of all vGPUs of each kind a placement uses, with cold starts.
+    """
+
+    def __init__(self, workflow: Workflow, ways: Mapping[str, tuple[Way, ...]], site: Site) -> None:
+        self.workflow = workflow
+        self.tasks = tasks_of(workflow, site.functions)
+        self.ways = tuple(ways[stage.function] for stage in workflow.stages)
+        copies = [0] * len(workflow.stages)
+        for task in self.tasks:
+            copies[task.stage] += 1
+        positions = {stage.name: i for i, stage in enumerate(workflow.stages)}
+        self._graph = [[positions[name] for name in stage.after] for stage in workflow.stages]
+        bills_cold = site.cluster.price.bill_cold_start
+        self._options: list[list[tuple[float, float]]] = []
+        self._work: list[Floats] = []
+        for stage, count, own in zip(workflow.stages, copies, self.ways, strict=True):
+            profile = site.profiles[stage.function]
+            self._options.append([_option(way, profile, count, bills_cold) for way in own])
+            self._work.append(_work(own, profile, count, tuple(site.cluster.kinds)))
+        self.front: Front = placement_front(self._graph, self._options)
+        chosen: list[list[int]] = self.front.choices.tolist()
+        chosen += self._sparing(chosen)
+        self.choices = chosen
+        self.latency_s = np.array([self._latency_s(row) for row in chosen])
+        self.cost_usd = np.array([sum(self._options[i][c][1] for i, c in enumerate(row)) for row in chosen])
+        self.work_s = np.array([sum(self._work[i][c] for i, c in enumerate(row)) for row in chosen])
+
+    def placement(self, index: int) -> tuple[Way, ...]:
+        """The way to run each stage."""
+        return tuple([own[i] for own, i in zip(self.ways, self.choices[index], strict=True)])
+
+    def _sparing(self, known: list[list[int]]) -> list[list[int]]:
+        """Placements within the workflow's objectives that use least of one resource, or of two in some proportion."""
+        slo = self.workflow.slo
+        if not known:
+            return []
+        found: list[list[int]] = []
+        for weights in _weights(sum(rows.sum(axis=0) for rows in self._work)):
+            weighted = [
+                [(latency_s, float(work)) for (latency_s, _), work in zip(options, rows @ weights, strict=True)]
+                for options, rows in zip(self._options, self._work, strict=True)
+            ]
+            front = placement_front(self._graph, weighted)
+            last = int(np.searchsorted(front.latency_s, slo.latency_s, side="right"))
+            if last:
+                choice = front.choices[last - 1].tolist()
+                cost_usd = sum(self._options[i][c][1] for i, c in enumerate(choice))
+                if cost_usd <= slo.cost_usd and choice not in known and choice not in found:
+                    found.append(choice)
+        return found
+
+    def _latency_s(self, choice: list[int]) -> float:
+        ends: list[float] = []
+        for before, options, c in zip(self._graph, self._options, choice, strict=True):
+            ends.append(max((ends[j] for j in before), default=0.0) + options[c][0])
+        return max(ends)
+
+
+def _weights(used: Floats) -> list[Floats]:
+    """Each resource that is used at all alone, and neighbours in several proportions."""
+    ones = [row for row in np.eye(len(used)) if used[row.argmax()] > 0]
+    mixed = [share * one + (1 - share) * other for one, other in pairwise(ones) for share in _BETWEEN]
+    return ones + mixed if len(ones) > 1 else []
+
+
+def _option(way: Way, profile: Estimate, count: int, bills_cold: bool) -> tuple[float, float]:
+    seconds = profile.latency_s(way.configuration, way.kind)
+    cold_s = 0.0 if way.has_seats else way.cold_s
+    return cold_s + seconds, count * way.usd_per_s * (seconds + (cold_s if bills_cold else 0.0))
+
+
+def _work(ways: tuple[Way, ...], profile: Estimate, count: int, kinds: tuple[str, ...]) -> Floats:
+    """A row per way: seconds of all vCPUs and of all vGPUs of each kind."""
+    rows = np.zeros((len(ways), 2 * len(kinds)))
+    for i, way in enumerate(ways):
+        seconds = count * (way.cold_s + profile.latency_s(way.configuration, way.kind))
+        at = 2 * kinds.index(way.kind)
+        rows[i, at : at + 2] = seconds * way.share[0], seconds * way.share[1]
+    return rows

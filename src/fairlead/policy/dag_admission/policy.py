@@ -1,0 +1,414 @@
+"""DAG admission control over CPUs and GPUs, with latency and cost objectives.
+
+A. Ramkumar, "Making the Most of Serverless Accelerators" (UCB/EECS-2022-88, 2022), chapter 4.
+
+Before the run, every placement of a workflow's functions on resource types that no other beats in both latency and
+cost is kept. On each request, those that could meet both objectives are tried against what is already promised, a
+feasible one is booked, and the request is refused at once if there is none.
+
+**Differs from the paper:**
+
+* A resource type is a configuration on a kind of node, so vCPUs and vGPUs are chosen too, and batches are formed.
+* The candidates are those that meet the latency *and* the cost objective; the text says union and means this.
+* An existing instance is not tried before all else: each run takes the warm instance, the waiting batch or the new
+  instance with which it ends first. Instances and batches are those of a function, whichever workflow uses it;
+  `sharing: dag` keeps the batches of workflows apart.
+* Room is booked in time, not only in memory: several requests are promised one after the other on one node. A run
+  starts sooner than booked if the one before it ends sooner and nobody else is delayed.
+* The published choice among feasible placements is `random`. `balanced` spreads work over resources: it also tries
+  placements that are off the front but spare a resource, and while requests are being refused it takes nothing but
+  the placement that relieves the busiest resource most.
+* Packing looks at the least busy nodes of a type, not at all nodes by free memory, and undoes what does not fit.
+* Durations are percentiles of what was observed, after a safe start (`estimates`). Where being safe would admit
+  nothing, one request at a time is admitted on declared durations, to learn from.
+* Late work is moved, with what depends on it; a request that cannot be in time any more is dropped.
+* Where only cold starts were in the way, the instances are started ahead of the next request.
+* `keep_room` books room for expected requests of workflows with tighter objectives.
+* `shared_map` has the defect that explains the published table: one placement per workflow, drawn anew on each
+  arrival and shared by all its requests, and nobody is refused.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fairlead.model import Instance, Record, Request
+from fairlead.planning.timeline import Demand
+from fairlead.policy.base import Action, Policy, Reject, Retire, Searched, Site, Start, View, Wake, Warm
+from fairlead.policy.dag_admission.bookings import Booking, Place, Promise, Seat
+from fairlead.policy.dag_admission.calendar import Calendar
+from fairlead.policy.dag_admission.cascade import push
+from fairlead.policy.dag_admission.choice import Selection, candidates
+from fairlead.policy.dag_admission.coalesce import Coalescing
+from fairlead.policy.dag_admission.drafts import Draft, Drafting
+from fairlead.policy.dag_admission.estimates import Durations, Source
+from fairlead.policy.dag_admission.foresight import Foresight
+from fairlead.policy.dag_admission.ledger import Ledger
+from fairlead.policy.dag_admission.placements import DagPlan
+from fairlead.policy.dag_admission.shared_map import SharedMap
+from fairlead.policy.dag_admission.tasks import Way, held_by, pool_of, ways_of
+
+
+class Offer:
+    """The soonest answer among drafts that were not kept: what could be promised instead, and what it counts on."""
+
+    def __init__(self) -> None:
+        self.finish = inf
+        self.cost_usd = inf
+        self.cold: list[tuple[Way, Place, int | None]] = []  # instances that it would have to start
+        self.full: list[Place] = []  # where its runs that could be in batches would be
+        self.steps = 0
+
+    def note(self, draft: Draft) -> None:
+        """Look at one more draft."""
+        self.steps += draft.tried
+        if draft.is_whole and draft.finish < self.finish:
+            self.finish, self.cost_usd = draft.finish, draft.cost_usd
+            self.cold = [(b.way, b.place, b.device) for b in draft.bookings if b.cold_s and b.way.has_seats]
+            self.full = [b.place for b in draft.bookings if b.way.larger]
+
+
+@dataclass
+class DagAdmission(Policy):
+    """Promise each request an answer within its latency and cost objectives, or refuse it at once.
+
+    Args:
+        selection: Which of the feasible placements is taken.
+        sample: How many placements are tried per request (s in the paper); 0 tries all.
+        batching: Whether a run may join a batch that has not started.
+        sharing: Whether batches are formed per `function`, over all workflows that use it, or per `dag`.
+        estimates: Whether durations are `learned` from what was observed or stay as `declared`.
+        slack: What is added to a declared duration, as a share of it. Absorbs noise until enough was observed.
+        percentile: Which percentile of the observed durations is planned with, in (0, 1].
+        keep_room: Whether room is kept for the next expected request of workflows with tighter objectives.
+        shared_map: Reproduce the defect behind the published table; all else but `sample` is then ignored.
+    """
+
+    paper: ClassVar[str] = "Serverless accelerators (UCB 2022), 4"
+
+    selection: Selection = "balanced"
+    sample: int = 4
+    batching: bool = True
+    sharing: Literal["function", "dag"] = "function"
+    estimates: Source = "learned"
+    slack: float = 0.25
+    percentile: float = 0.99
+    keep_room: bool = False
+    shared_map: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sample < 0:
+            raise ValueError(f"sample must not be negative; got {self.sample}.")
+        if not 0 <= self.slack < inf:
+            raise ValueError(f"slack must be finite and not negative; got {self.slack}.")
+        if not 0 < self.percentile <= 1:
+            raise ValueError(f"percentile must be in (0, 1]; got {self.percentile}.")
+
+    def prepare(self, site: Site, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._functions = site.functions
+        ways = {name: ways_of(function, site) for name, function in site.functions.items()}
+        self._dags = {name: DagPlan(workflow, ways, site) for name, workflow in site.workflows.items()}
+        self._map = SharedMap(site, self._dags, rng) if self.shared_map else None
+        self._calendar = Calendar(site.cluster)
+        self._durations = Durations(self.estimates, self.slack, self.percentile)
+        self._drafting = Drafting(
+            self._calendar,
+            self._durations,
+            batches=self.batching,
+            per_dag=self.sharing == "dag",
+            bills_cold=site.cluster.price.bill_cold_start,
+        )
+        has_rivals = self.keep_room and len(self._dags) > 1
+        self._foresight = Foresight(self._calendar, self._drafting, self._dags) if has_rivals else None
+        self._ledger = Ledger(self._calendar, self._durations, ways, site.cluster.nodes)
+        self._coalescing = Coalescing(self._calendar, self._durations, self._ledger)
+        self._finished: list[Record] = []
+        self._refused_at = -inf
+        self._wake_at = -inf
+        self._answered: set[int] = set()  # the fresh requests of the last call
+        self._probes: dict[str, int] = {}  # by workflow: the last request that was admitted to learn from
+
+    def observe(self, record: Record) -> None:
+        self._finished.append(record)
+
+    def decide(self, view: View) -> Iterator[Action]:
+        finished, self._finished = self._finished, []
+        if self._map is not None:
+            yield from self._map.decide(view)
+            return
+        self._ledger.catch_up(view, finished)
+        fresh = [request for request in view.fresh if request.id not in self._answered]
+        self._answered = {request.id for request in view.fresh}
+        for request in fresh:
+            if self._foresight is not None:
+                self._foresight.note(request)
+                self._foresight.make_way(request.workflow, view.now)
+            yield from self._answer(view, request)
+            if self._foresight is not None:
+                self._foresight.keep_room(view)
+        if self._foresight is not None and not fresh:
+            self._foresight.keep_room(view)
+        yield from self._drop_late(view)
+        yield from self._start(view)
+        while self._calendar.delayed:  # a start that will take longer than planned moved others
+            yield from self._drop_late(view)
+            yield from self._start(view)
+        yield from self._wake(view.now)
+
+    # --- admission -----------------------------------------------------------------------------------------------
+
+    def _answer(self, view: View, request: Request) -> Iterator[Action]:
+        """Promise or refuse."""
+        now = view.now
+        dag = self._dags[request.workflow]
+        is_crowded = now - self._refused_at < request.deadline - request.arrival
+        tried = candidates(
+            dag,
+            request.deadline - now,
+            request.budget_usd,
+            self.selection,
+            self.sample,
+            self._calendar.pressure,
+            self._rng,
+        )
+        offer = Offer()
+        best = self._best(view, request, dag, tried, offer, is_crowded)
+        if best is None and self.batching:
+            changed = self._coalescing.make_room(view, offer.full)
+            if changed:
+                best = self._best(view, request, dag, tried, offer, is_crowded)
+            for other in changed:
+                if other.id in self._ledger.promises:
+                    yield other.plan()
+        if best is None:
+            best = self._probe(view, request, dag, tried)
+        yield Searched(offer.steps)
+        if best is None:
+            self._refused_at = now
+            yield from self._refuse(view, request, dag, offer)
+            return
+        stretched = [best.promise.bookings[task] for task, before in enumerate(best.joined) if before is not None]
+        others = {other for batch in stretched if batch is not None for other, _ in batch.members}
+        promise = self._drafting.keep(best)
+        yield promise.plan()
+        for other in sorted(others - {promise}, key=lambda other: other.id):
+            yield other.plan()  # it shares a batch that takes longer now
+        self._ledger.admit(view, promise)
+
+    def _best(
+        self, view: View, request: Request, dag: DagPlan, tried: Sequence[int], offer: Offer, is_crowded: bool
+    ) -> Draft | None:
+        """The draft to keep, still in the calendar; what could be offered instead is noted on the way.
+
+        While demand exceeds what there is, batches are booked with room for others to join, and `balanced` takes
+        nothing but what relieves the bottleneck.
+        """
+        is_strict = is_crowded and self.selection == "balanced"
+        objective_s = request.deadline - request.arrival
+        takes_first = self.selection in ("cheapest", "balanced")
+        feasible: list[tuple[float, int, float]] = []
+        for position, index in enumerate(tried):
+            if self.selection == "fastest" and feasible and view.now + dag.latency_s[index] >= min(feasible)[0]:
+                break  # it would end later even with nothing in the way
+            is_hasty = position > 0 and not is_strict
+            fastest_s = float(dag.latency_s[index])
+            leeway = objective_s / fastest_s if is_crowded and fastest_s > 0 else 1.0
+            draft = self._drafting.draft(
+                view, request, dag, dag.placement(index), view.now, leeway=leeway, is_hasty=is_hasty
+            )
+            is_affordable = draft.is_affordable(request, self._durations.sigmas)
+            is_feasible = is_affordable and draft.is_in_time(request)
+            if is_feasible and takes_first:
+                return draft
+            if is_feasible:
+                feasible.append((draft.finish, index, leeway))
+            offer.note(draft)
+            self._drafting.undo(draft, view.now)
+            if is_strict and is_affordable:
+                break
+        if not feasible:
+            return None
+        chosen = min(feasible) if self.selection == "fastest" else feasible[self._rng.integers(len(feasible))]
+        _, index, leeway = chosen
+        return self._drafting.draft(view, request, dag, dag.placement(index), view.now, leeway=leeway)
+
+    def _probe(self, view: View, request: Request, dag: DagPlan, tried: Sequence[int]) -> Draft | None:
+        """Admit one request at a time on declared durations, where being safe about unknown ones would admit none."""
+        last = self._probes.get(request.workflow)
+        if last is not None and last in self._ledger.promises:
+            return None
+        for index in tried:
+            ways = dag.placement(index)
+            if any(self._durations.is_unknown(way) for way in ways):
+                draft = self._drafting.draft(view, request, dag, ways, view.now, is_probe=True)
+                if draft.is_in_time(request) and draft.is_affordable(request, self._durations.sigmas):
+                    self._probes[request.workflow] = request.id
+                    return draft
+                self._drafting.undo(draft, view.now)
+        return None
+
+    def _refuse(self, view: View, request: Request, dag: DagPlan, offer: Offer) -> Iterator[Action]:
+        """Say why not, and what could be promised; start instances whose cold start alone was in the way."""
+        now = view.now
+        if not len(dag.front):
+            yield Reject(request.id, "no node can run all of its functions")
+            return
+        if offer.finish == inf:  # nothing was tried whole: even an idle cluster could not
+            draft = self._drafting.draft(view, request, dag, dag.placement(0), now)
+            offer.note(draft)
+            self._drafting.undo(draft, now)
+        latency_s = offer.finish - request.arrival
+        reason = (
+            f"cannot promise {request.deadline - request.arrival:.6g} s at {request.budget_usd:.6g} USD; "
+            f"the earliest is {latency_s:.6g} s at {offer.cost_usd:.6g} USD"
+        )
+        retry_after_s = max(0.0, offer.finish - request.deadline)
+        has_offer = offer.finish < inf
+        yield Reject(
+            request.id,
+            reason,
+            retry_after_s if has_offer and retry_after_s > 0 else None,
+            latency_s if has_offer else None,
+            offer.cost_usd if has_offer else None,
+        )
+        for way, place, device in offer.cold:
+            if view.fits(way.function, way.configuration, place.name, device) and self._calendar.warm_up(
+                way, place, device, now
+            ):
+                yield from self._make_room(view, place)
+                yield Warm(way.function, way.configuration, place.name, device)
+                self._calendar.recount(place, view.idle(place.name), now)
+
+    # --- keeping promises ----------------------------------------------------------------------------------------
+
+    def _drop_late(self, view: View) -> Iterator[Action]:
+        """Give up promises that cannot be kept any more, before they use what others need."""
+        delayed, self._calendar.delayed = self._calendar.delayed, set()
+        for promise in sorted(delayed, key=lambda promise: promise.id):
+            if promise.id in self._ledger.promises and self._soonest(view, promise) > promise.deadline:
+                self._ledger.release(promise, view.now)
+                yield Reject(promise.id, "it fell behind and cannot be in time any more")
+
+    def _soonest(self, view: View, promise: Promise) -> float:
+        """When a request would be done if nothing were in its way from now on."""
+        ends: list[float] = []
+        for index, task in enumerate(promise.dag.tasks):
+            at = max([view.now, *(ends[before] for before in task.after)])
+            booking = promise.bookings[index]
+            if not promise.is_resolved[index] and booking is not None:
+                mean_s = self._durations.believed_s(view, booking.way)
+                at = max(at, booking.start + mean_s) if booking.is_running else at + mean_s
+            ends.append(at)
+        return max(ends)
+
+    def _start(self, view: View) -> Iterator[Action]:
+        """Start what is due, and what can go sooner without being in anybody's way."""
+        calendar, now = self._calendar, view.now
+        for booking in calendar.take_due(now):
+            calendar.touched.add(booking.place)
+        calendar.drop_seats(now)
+        stuck: set[Place] = set()
+        while calendar.touched:
+            for place in sorted(calendar.touched, key=lambda place: place.index):
+                calendar.touched.discard(place)
+                for booking in list(place.planned):
+                    if booking.waiting and not booking.is_running and booking in place.planned:
+                        is_due = booking.start <= now
+                        if is_due and not booking.is_ready:
+                            self._ledger.split(view, booking)
+                        can_begin = booking.is_ready and calendar.can_begin(booking, now)
+                        if can_begin:
+                            yield from self._begin(view, booking)
+                        if not booking.is_running and (can_begin or is_due):
+                            stuck.add(place)
+        calendar.touched |= stuck
+
+    def _begin(self, view: View, booking: Booking) -> Iterator[Action]:
+        """Start one booking, if the controller has room for it."""
+        way, place, now = booking.way, booking.place, view.now
+        if not view.fits(way.function, way.configuration, place.name, booking.device):
+            return
+        is_warm = is_fresh = False
+        calendar = self._calendar
+        if way.has_seats:
+            seat = booking.seat or calendar.idle_seat(booking, now)
+            claims = calendar.claimed(place, now)
+            is_fresh = seat is None and any(other.way.function == way.function for other in claims)
+            if is_fresh and booking.start > now and any(other.free_at > now for other in claims):
+                return  # what is said to fit may be the instance that still starts, which is not for this run
+            is_warm = not is_fresh and view.is_warm(way.function, way.configuration, place.name, booking.device)
+        # A run on an instance that has kept its slice takes nothing more, so nobody has to make way.
+        may_evict = bool(place.seats) and not (is_warm and way.keeps_slice and _are_alike(place, way))
+        if may_evict:
+            yield from self._make_room(view, place, booking)
+        batch = tuple(booking.waiting)
+        yield Start(batch, way.configuration, place.name, booking.device, is_fresh)
+        if not view.is_waiting(batch[0]):
+            self._ledger.started(booking, batch)
+            if calendar.begin(booking, now, is_warm, self._durations.run_s(view, way)):
+                push(calendar, booking, now)
+            if may_evict:
+                calendar.recount(place, view.idle(place.name), now)
+
+    def _make_room(self, view: View, place: Place, booking: Booking | None = None) -> Iterator[Action]:
+        """Stop idle instances that nobody counts on, where they hold what the calendar has given to others.
+
+        The controller would evict the least recently used, which may be one that somebody counts on.
+        """
+        now = view.now
+        kept = [seat for seat in self._calendar.claimed(place, now) if seat.free_at <= now]
+        if not kept:
+            return  # whoever is evicted, nobody minds
+        room = list(place.timeline.free_at(now))
+        if booking is not None:
+            if booking.since > now:
+                _take(room, booking.way.demand(booking.device))
+            own = booking.seat or (self._calendar.idle_seat(booking, now) if booking.way.has_seats else None)
+            if own is not None and own not in kept:
+                kept.append(own)
+        idle = view.idle(place.name)[::-1]  # a run takes the most recently used
+        counted_on = _matched(idle, kept)
+        for instance in idle:
+            held = held_by(instance, self._functions[instance.function])
+            if instance.id in counted_on:
+                continue
+            if all(room[column] >= amount for column, amount in held):
+                _take(room, held)
+            else:
+                yield Retire(instance.id)
+
+    def _wake(self, now: float) -> Iterator[Action]:
+        """Ask to be called when the next booking is due."""
+        at = self._calendar.next_due(now)
+        if at is not None and (self._wake_at <= now or at < self._wake_at):
+            self._wake_at = at
+            yield Wake(at)
+
+
+def _are_alike(place: Place, way: Way) -> bool:
+    """Whether all instances of a function on a node have the same size."""
+    return all(seat.way.seat_key == way.seat_key for seat in place.seats if seat.way.function == way.function)
+
+
+def _take(room: list[int], demand: Demand) -> None:
+    for column, amount in demand:
+        room[column] -= amount
+
+
+def _matched(idle: Sequence[Instance], seats: Sequence[Seat]) -> set[int]:
+    """Which of these instances the seats stand for: those of their size, where there are any."""
+    left = list(seats)
+    found: set[int] = set()
+    for is_exact in (True, False):
+        for instance in idle:
+            sizes = [seat for seat in left if seat.pool == pool_of(instance)]
+            if is_exact:
+                sizes = [seat for seat in sizes if seat.way.configuration.vcpus == instance.vcpus]
+            if sizes and instance.id not in found:
+                left.remove(sizes[0])
+                found.add(instance.id)
+    return found
