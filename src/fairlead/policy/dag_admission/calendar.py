@@ -90,6 +90,8 @@ class Calendar:
         best: Slot | None = None
         if way.has_seats:
             best = self._on_seats(way, run_s, ready, now, inputs, only)
+            if best is not None and best.end <= ready + way.cold_s + run_s:
+                return best  # no new instance could be sooner
         for place in (only,) if only is not None else self._candidates(way.kind, inputs, used):
             transfer_s = self.transfer_s(place, inputs)
             total_s = way.cold_s + transfer_s + run_s
@@ -136,18 +138,19 @@ class Calendar:
     ) -> Slot | None:
         """The best slot on a warm instance, among those that are free first."""
         best: Slot | None = None
-        free, least, idle = [], inf, None
-        for seat in self._seats.get(way.seat_key) or ():
-            place = seat.place
-            if only is None or place is only:
-                available = seat.chain[-1].end if seat.chain else seat.free_at
-                free.append((available, seat))
-                if available <= ready and place.backlog_s < least:
-                    least, idle = place.backlog_s, seat
+        seats: Iterable[Seat] = self._seats.get(way.seat_key) or ()
+        if only is not None:
+            seats = [seat for seat in seats if seat.place is only]
+        least, idle = inf, None
+        for seat in seats:
+            backlog_s = seat.place.backlog_s
+            if backlog_s < least and (seat.chain[-1].end if seat.chain else seat.free_at) <= ready:
+                least, idle = backlog_s, seat
         if idle is not None:  # mostly, the one on the least busy node will do
             best = self._on_seat(idle, way, run_s, ready, now, inputs, None)
             if best is not None and not best.transfer_s:
                 return best
+        free = [(seat.chain[-1].end if seat.chain else seat.free_at, seat) for seat in seats]
         free.sort(key=itemgetter(0))
         for tried, (available, seat) in enumerate(free):
             if tried == _SEATS or (best is not None and max(available, ready) + run_s >= best.end):

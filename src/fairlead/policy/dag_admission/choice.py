@@ -27,16 +27,15 @@ def candidates(
     the front by cost or latency. `balanced` takes those that leave the least work ahead of the busiest resource; for
     it alone, placements that spare a resource count too.
     """
-    within = dag.front.within(latency_s, cost_usd)
-    members = np.arange(within.start, within.stop)
     if selection == "balanced":
-        others = np.arange(len(dag.front), len(dag.choices))
-        others = others[(dag.latency_s[others] <= latency_s) & (dag.cost_usd[others] <= cost_usd)]
-        members = np.concatenate((members, others))
-        if len(members):
+        members = np.flatnonzero((dag.latency_s <= latency_s) & (dag.cost_usd <= cost_usd))
+        if len(members) > 1:
             after = (dag.work_s[members] + pressure).max(axis=1)
             members = members[np.argsort(after, kind="stable")]
-    elif selection == "cheapest":
+    else:
+        within = dag.front.within(latency_s, cost_usd)
+        members = np.arange(within.start, within.stop)
+    if selection == "cheapest":
         members = members[::-1]  # the front is sorted by latency, which on a front is by cost, dearest first
     count = len(members) if sample == 0 else min(sample, len(members))
     if selection == "random":

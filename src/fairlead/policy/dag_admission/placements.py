@@ -52,10 +52,15 @@ class DagPlan:
         self.latency_s = np.array([self._latency_s(row) for row in chosen])
         self.cost_usd = np.array([sum(self._options[i][c][1] for i, c in enumerate(row)) for row in chosen])
         self.work_s = np.array([sum(self._work[i][c] for i, c in enumerate(row)) for row in chosen])
+        self._placements: dict[int, tuple[Way, ...]] = {}
 
     def placement(self, index: int) -> tuple[Way, ...]:
         """The way to run each stage."""
-        return tuple([own[i] for own, i in zip(self.ways, self.choices[index], strict=True)])
+        found = self._placements.get(index)
+        if found is None:
+            found = tuple([own[i] for own, i in zip(self.ways, self.choices[index], strict=True)])
+            self._placements[index] = found
+        return found
 
     def _sparing(self, known: list[list[int]]) -> list[list[int]]:
         """Placements within the workflow's objectives that use least of one resource, or of two in some proportion."""
