@@ -22,7 +22,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "admission-sweep": Experiment(
         "Admission control: uniform, burst and pillar arrivals, sample sizes, and overload up to tenfold",
         "fairlead.experiments.admission_sweep.run",
-        6,
+        8,
     ),
     "kaas-contention": Experiment(
         "KaaS under finite device memory: throughput against clients, and what idle GPUs cost",
