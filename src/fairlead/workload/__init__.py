@@ -1,5 +1,8 @@
 """What arrives: arrival processes, traces, closed loops, and the scenario files that name them."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from fairlead.workload.arrivals import (
     Arrivals,
     Burst,
@@ -11,10 +14,12 @@ from fairlead.workload.arrivals import (
     Poisson,
     UniformInterval,
 )
-from fairlead.workload.azure import MinuteTrace, read_trace
-from fairlead.workload.parse import CheckPolicy, load_scenario, parse_scenario, scenario_points, shipped_scenarios
 from fairlead.workload.scenario import DecisionTime, NodeFault, PolicyChoice, PressureChange, Scenario, Sweep
 from fairlead.workload.transform import compete, fuse
+
+if TYPE_CHECKING:
+    from fairlead.workload.azure import MinuteTrace, read_trace
+    from fairlead.workload.parse import CheckPolicy, load_scenario, parse_scenario, scenario_points, shipped_scenarios
 
 __all__ = [
     "Arrivals",
@@ -42,3 +47,21 @@ __all__ = [
     "scenario_points",
     "shipped_scenarios",
 ]
+
+_HOMES = {
+    "MinuteTrace": "fairlead.workload.azure",
+    "read_trace": "fairlead.workload.azure",
+    "CheckPolicy": "fairlead.workload.parse",
+    "load_scenario": "fairlead.workload.parse",
+    "parse_scenario": "fairlead.workload.parse",
+    "scenario_points": "fairlead.workload.parse",
+    "shipped_scenarios": "fairlead.workload.parse",
+}
+
+if not TYPE_CHECKING:  # a checker would take every name for one that exists
+
+    def __getattr__(name: str) -> object:
+        """Load a name when it is first used: who serves requests reads no trace and needs no table library."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_HOMES[name]), name)

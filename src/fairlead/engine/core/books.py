@@ -1,14 +1,53 @@
-"""The books: one row per request, invocation attempt and instance."""
+"""The books: one row per request, invocation attempt and instance, in the order of the columns of `model.tables`."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from fairlead.engine.core.capacity import InstanceState
 from fairlead.engine.core.progress import RequestState
 from fairlead.engine.core.queues import Task
-from fairlead.engine.core.recorder import Recorder
 from fairlead.errors import PolicyError
 from fairlead.model import Record
 from fairlead.policy.base import Policy
+
+Row = tuple[object, ...]
+
+
+class Recorder(Protocol):
+    """Where the rows go: a driver's own. `trim` is called after every request, to bound the memory that they take."""
+
+    @property
+    def requests(self) -> list[Row]:
+        """Rows to be appended to, as are the others; always the same list."""
+        ...
+
+    @property
+    def invocations(self) -> list[Row]:
+        """One per attempt."""
+        ...
+
+    @property
+    def instances(self) -> list[Row]:
+        """One per instance, when it ends."""
+        ...
+
+    def trim(self) -> None:
+        """Do away with the rows so far, if there are many."""
+        ...
+
+
+class Rows:
+    """The plainest recorder: keeps every row."""
+
+    __slots__ = ("instances", "invocations", "requests")
+
+    def __init__(self) -> None:
+        self.requests: list[Row] = []
+        self.invocations: list[Row] = []
+        self.instances: list[Row] = []
+
+    def trim(self) -> None:
+        """Nothing is given up."""
 
 
 class Books:
@@ -16,9 +55,9 @@ class Books:
 
     __slots__ = ("_invocations", "_observers", "recorder")
 
-    def __init__(self, policies: Sequence[tuple[str, Policy]]) -> None:
-        self.recorder = Recorder()
-        self._invocations = self.recorder.invocations.rows
+    def __init__(self, policies: Sequence[tuple[str, Policy]], recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._invocations = recorder.invocations
         self._observers = [(name, p) for name, p in policies if p.observes]
 
     def invocation(
@@ -102,7 +141,7 @@ class Books:
     ) -> None:
         """One request ended, or was open when the run did."""
         request = state.request
-        self.recorder.requests.rows.append(
+        self.recorder.requests.append(
             (
                 request.id,
                 request.workflow,
@@ -124,7 +163,7 @@ class Books:
     def instance(self, instance: InstanceState, stopped: float | None, cause: str | None) -> None:
         """One instance ended, or lived to the end of the run."""
         configuration, function = instance.configuration, instance.flavour.function
-        self.recorder.instances.rows.append(
+        self.recorder.instances.append(
             (
                 instance.id,
                 function.name,

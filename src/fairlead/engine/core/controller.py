@@ -12,7 +12,7 @@ from math import inf
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.belief import Beliefs
-from fairlead.engine.core.books import Books
+from fairlead.engine.core.books import Books, Recorder, Rows
 from fairlead.engine.core.capacity import InstanceState, NodeState
 from fairlead.engine.core.decisions import Decisions
 from fairlead.engine.core.placement import Placement
@@ -37,6 +37,8 @@ class Controller:
         dispatcher: Prepared by the caller.
         scaler: Prepared by the caller; asked once per control period.
         stopwatch: Where the caller wants decision times measured, its clock; the controller has none.
+        names: What the two policies are called in messages.
+        recorder: Takes the rows of the books; without one, they are all kept.
     """
 
     __slots__ = (
@@ -73,11 +75,12 @@ class Controller:
         scaler: Policy | None = None,
         stopwatch: Callable[[], float] | None = None,
         names: tuple[str, str] = ("dispatcher", "scaler"),
+        recorder: Recorder | None = None,
     ) -> None:
         self.scenario = scenario
         self.now = 0.0
         policies = zip(names, (dispatcher, scaler), strict=True)
-        self.books = Books([(name, policy) for name, policy in policies if policy is not None])
+        self.books = Books([(name, policy) for name, policy in policies if policy is not None], recorder or Rows())
         self.stale_events = 0
         self.waiting = Waiting()
         self._has_kernels = any(function.buffers for function in scenario.functions.values())
@@ -112,6 +115,7 @@ class Controller:
             ev.NodeJoined: self._node_joined,
             ev.Pressure: self._pressure,
             ev.Cancelled: self._cancelled,
+            ev.Ordered: self.decisions.order,
         }
 
     # --- the driver's side -------------------------------------------------------------------------------------

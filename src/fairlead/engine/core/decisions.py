@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlead.engine.core import effects as fx
+from fairlead.engine.core import events as ev
 from fairlead.engine.core.races import is_wanted
 from fairlead.engine.core.view import ControllerView
 from fairlead.errors import PolicyError
@@ -146,6 +147,12 @@ class Decisions:
         for batch in range(first_batch, self._next_batch + 1):
             if batch in self._running:  # it may have been cancelled in the same breath
                 self._running[batch].start = at
+
+    def order(self, event: ev.Ordered) -> None:
+        """Carry out what an operator asks for, or note why it cannot be."""
+        refusal = self._carry[type(event.action)](event.action)
+        if refusal is not None:
+            self.refusals.append(Refusal(now=self._controller.now, action=repr(event.action), reason=refusal))
 
     def ask_scaler(self, now: float) -> None:
         """Let the scaler adjust, once per control period."""

@@ -3,6 +3,7 @@
 import msgspec
 
 from fairlead.model import Node, Request
+from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -68,11 +69,17 @@ class Arrived(msgspec.Struct, frozen=True, gc=False):
     items: int = 1
 
 
-Event = NodeLost | NodeJoined | Pressure | InstanceLost | InstanceReady | Finished | Cancelled | Arrived
+class Ordered(msgspec.Struct, frozen=True):
+    """An operator wants this done: warm an instance, scale a function, move it. Checked like a policy's action."""
+
+    action: Warm | Retire | Scale | Resize | Move
+
+
+Event = NodeLost | NodeJoined | Pressure | InstanceLost | InstanceReady | Finished | Cancelled | Arrived | Ordered
 
 RANK: dict[type, int] = {
     kind: rank
     for rank, kind in enumerate(
-        (NodeLost, NodeJoined, Pressure, InstanceLost, InstanceReady, Finished, Cancelled, Arrived)
+        (NodeLost, NodeJoined, Pressure, InstanceLost, InstanceReady, Finished, Ordered, Cancelled, Arrived)
     )
 }

@@ -18,6 +18,7 @@ from fairlead.engine.core import events as ev
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.device_memory import memory_use
 from fairlead.engine.sim.physics import Physics, SharedNode
+from fairlead.engine.sim.tables import Tables
 from fairlead.errors import PolicyError
 from fairlead.model import Recording, Request
 from fairlead.policy import Policy, Site, make_policy
@@ -86,6 +87,7 @@ class _Simulation:
         "sequence",
         "shared",
         "slo",
+        "tables",
     )
 
     def __init__(
@@ -119,7 +121,8 @@ class _Simulation:
                     one.prepare(self._site(one), np.random.default_rng((seed, 1_000_003, i)))
                 except Exception as error:
                     raise PolicyError(names[i], 0.0, error) from error
-        self.controller = Controller(scenario, dispatcher, scaling, perf_counter, names)
+        self.tables = Tables()
+        self.controller = Controller(scenario, dispatcher, scaling, perf_counter, names, self.tables)
         self.heap: list[tuple[float, int, object]] = []  # (instant, sequence, event or call)
         self.sequence = 0
         self.coming = 0  # how many of them are arrivals
@@ -159,7 +162,6 @@ class _Simulation:
         except PolicyError as error:
             failure = error
         self.controller.finish()
-        recorder = self.controller.books.recorder
         recording = Recording(
             scenario=self.scenario.name,
             policy=self.policy_name,
@@ -170,9 +172,9 @@ class _Simulation:
             warmup_s=self.scenario.warmup_s,
             duration_s=self.scenario.duration_s,
             end_s=self.controller.now,
-            requests=recorder.requests.table(),
-            invocations=recorder.invocations.table(),
-            instances=recorder.instance_table(),
+            requests=self.tables.request_table(),
+            invocations=self.tables.invocation_table(),
+            instances=self.tables.instance_table(),
             refusals=tuple(self.controller.decisions.refusals),
             stale_events=self.controller.stale_events,
             decision_s=tuple(self.controller.decisions.times_s),

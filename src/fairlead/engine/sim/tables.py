@@ -39,27 +39,50 @@ class TableRecorder:
         return self._blocks[0]
 
 
-class Recorder:
-    """The three tables of a run."""
+class Tables:
+    """The three tables of a run; a recorder for the controller's books."""
 
-    __slots__ = ("instances", "invocations", "requests")
+    __slots__ = ("_instances", "_invocations", "_requests")
 
     def __init__(self) -> None:
-        self.requests = TableRecorder(REQUEST_SCHEMA)
-        self.invocations = TableRecorder(INVOCATION_SCHEMA)
-        self.instances = TableRecorder(INSTANCE_SCHEMA)
+        self._requests = TableRecorder(REQUEST_SCHEMA)
+        self._invocations = TableRecorder(INVOCATION_SCHEMA)
+        self._instances = TableRecorder(INSTANCE_SCHEMA)
+
+    @property
+    def requests(self) -> list[tuple[object, ...]]:
+        """Rows that are not yet columns, as are the others."""
+        return self._requests.rows
+
+    @property
+    def invocations(self) -> list[tuple[object, ...]]:
+        """One per attempt."""
+        return self._invocations.rows
+
+    @property
+    def instances(self) -> list[tuple[object, ...]]:
+        """One per instance."""
+        return self._instances.rows
+
+    def request_table(self) -> pl.DataFrame:
+        """The requests."""
+        return self._requests.table()
+
+    def invocation_table(self) -> pl.DataFrame:
+        """The attempts."""
+        return self._invocations.table()
 
     def instance_table(self) -> pl.DataFrame:
         """The instances, with how long each was busy running batches."""
-        batches = self.invocations.table().unique("batch", maintain_order=True)
+        batches = self._invocations.table().unique("batch", maintain_order=True)
         busy = batches.group_by("instance").agg(
             busy=(pl.col("end") - pl.col("start") - pl.col("cold_s")).clip(lower_bound=0).sum()
         )
-        joined = self.instances.table().join(busy, on="instance", how="left", maintain_order="left")
+        joined = self._instances.table().join(busy, on="instance", how="left", maintain_order="left")
         return joined.with_columns(busy_s=pl.col("busy").fill_null(0.0)).drop("busy")
 
     def trim(self) -> None:
         """Bound the memory that rows take; cheap to call often."""
-        for table in (self.requests, self.invocations, self.instances):
+        for table in (self._requests, self._invocations, self._instances):
             if len(table.rows) >= _BLOCK:
                 table.trim()

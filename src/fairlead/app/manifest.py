@@ -1,0 +1,123 @@
+"""The manifest of an app: all that can be said of it without its code.
+
+It is what an app file gives when it is described, and all that the gateway ever sees: user code runs in instances only.
+Plain values, so it goes through JSON and back unchanged.
+"""
+
+from collections.abc import Mapping
+from math import inf
+
+import msgspec
+
+
+class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A function as declared: its configuration space, what an instance may use, and how failures are treated.
+
+    `is_batched` says that it takes and returns lists. `warm` instances are kept ready from the start. Infinity is
+    written as null in JSON.
+    """
+
+    name: str
+    batch: tuple[int, ...] = (1,)
+    vcpus: tuple[float, ...] = (1.0,)
+    vgpus: tuple[float, ...] = (0.0,)
+    memory_gb: float = 0.0
+    is_batched: bool = False
+    has_setup: bool = False
+    retries: int = 0
+    run_limit_s: float | None = None
+    start_limit_s: float | None = 60.0
+    keep_alive_s: float = 600.0
+    warm: int = 1
+
+
+class Input(msgspec.Struct, frozen=True, tag="input"):
+    """What the request brought; inside a map that opens the workflow, its item."""
+
+
+class Output(msgspec.Struct, frozen=True, tag="output"):
+    """What a stage gave, for the same item."""
+
+    stage: str
+
+
+class Item(msgspec.Struct, frozen=True, tag="item"):
+    """One item of a list that another source gives: what a map stage takes."""
+
+    of: "Input | Output"
+
+
+class Collected(msgspec.Struct, frozen=True, tag="collected"):
+    """The list of what a source inside a map gave, item by item: what a join takes."""
+
+    of: "Source"
+
+
+class Listed(msgspec.Struct, frozen=True, tag="listed"):
+    """The list of what several sources gave: what comes after a fork."""
+
+    parts: tuple["Source", ...]
+
+
+class FirstOf(msgspec.Struct, frozen=True, tag="first_of"):
+    """What the first source whose stage ran gave: what comes after a switch."""
+
+    parts: tuple["Source", ...]
+
+
+Source = Input | Output | Item | Collected | Listed | FirstOf
+
+
+class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One stage: its place in the graph (as in `model.Stage`), and where its argument comes from.
+
+    `splits` says that some stage maps over its output, `chooses` that an arm is chosen by its output: both happen in
+    the instance, which alone has the code. `arms` names the first stage of each arm by its label; None for an arm that
+    does nothing.
+    """
+
+    name: str
+    function: str
+    source: Source
+    after: tuple[str, ...] = ()
+    when: float | None = None
+    map: tuple[int, int] | None = None
+    join: bool = False
+    splits: bool = False
+    chooses: bool = False
+    arms: Mapping[str, str | None] = {}
+
+
+class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Stages in topological order, where the answer comes from, and the objective (null: none).
+
+    `splits_input` says that the first stage maps over the request's own value.
+    """
+
+    name: str
+    stages: tuple[StageSpec, ...]
+    answer: Source
+    slo_s: float | None = None
+    cost_usd: float | None = None
+    splits_input: bool = False
+    description: str = ""
+
+
+class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of this machine that is treated as a node: it never gets more than vcpus x speed of real cores."""
+
+    name: str
+    vcpus: float
+    memory_gb: float = inf
+    speed: float = 1.0
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An app: functions, workflows, and the nodes it asks for (none: this whole machine, as one)."""
+
+    name: str
+    functions: tuple[FunctionSpec, ...]
+    workflows: tuple[WorkflowSpec, ...]
+    nodes: tuple[NodeSpec, ...] = ()
+    policy: str = "punctual"
+    parameters: Mapping[str, object] = {}

@@ -1,0 +1,72 @@
+"""What the runtime tells of itself: read by `/v1/status`, `fairlead top` and the metrics. Plain values, JSON-ready."""
+
+import msgspec
+
+
+class WorkflowStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One workflow: totals since the app was deployed, and its last ten seconds (`recent_`)."""
+
+    name: str
+    slo_s: float | None
+    open: int  # requests not yet ended
+    offered: int
+    completed: int
+    in_time: int
+    rejected: int
+    dropped: int
+    failed: int
+    cancelled: int
+    cost_usd: float
+    recent_offered_rps: float
+    recent_goodput_rps: float
+    recent_attainment: float | None
+    recent_p50_s: float | None
+    recent_p99_s: float | None
+    least_slack_s: float | None  # of what waits
+
+
+class FunctionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One function: what waits for it, and its instances."""
+
+    name: str
+    waiting: int
+    starting: int
+    idle: int
+    busy: int
+    batches: int
+    invocations: int
+    recent_batch_size: float | None
+    predicted_s: float | None  # of the last batch, when it started
+    observed_s: float | None
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One node."""
+
+    name: str
+    vcpus: float
+    load: float  # share of its vCPUs in use
+    instances: int
+
+
+class AppStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One app, in its current generation; older ones that still drain are counted only."""
+
+    name: str
+    generation: int
+    policy: str
+    uptime_s: float
+    draining: int
+    refused_actions: int
+    workflows: tuple[WorkflowStatus, ...]
+    functions: tuple[FunctionStatus, ...]
+    nodes: tuple[NodeStatus, ...]
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is served."""
+
+    uptime_s: float
+    is_ready: bool
+    is_draining: bool
+    apps: tuple[AppStatus, ...]
