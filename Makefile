@@ -1,10 +1,11 @@
-# The whole interface: make setup | check | test | test-slow | demo | bench | docs
+# The whole interface: make setup | check | test | test-slow | demo | bench | bench-live | docs
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+RAY    ?= .venv-ray
 
-.PHONY: setup check test test-slow demo bench docs clean
+.PHONY: setup check test test-slow demo bench bench-live docs clean
 
 setup: $(READY)
 
@@ -33,8 +34,18 @@ demo: setup
 bench: setup
 	$(BIN)/python benchmarks/bench_event_loop.py
 
+# Against Ray Serve, which has an environment of its own. ARGS="--quick" for a look.
+bench-live: setup $(RAY)/.ready
+	$(BIN)/python benchmarks/live/bench_live.py --ray-python $(RAY)/bin/python $(ARGS)
+
+$(RAY)/.ready: requirements/bench-live.txt
+	@test -x $(RAY)/bin/python || $(PYTHON) -m venv $(RAY)
+	@echo "Installing Ray Serve into $(RAY) (once; a minute or two)"
+	@$(RAY)/bin/python -m pip install --disable-pip-version-check --progress-bar on -q -r requirements/bench-live.txt
+	@touch $@
+
 docs: setup
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) build dist site runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(RAY) build dist site runs .pytest_cache .mypy_cache .ruff_cache

@@ -4,22 +4,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fairlead.app import App, each, fork, switch
     from fairlead.engine import simulate
     from fairlead.model import SLO, Cluster, Configuration, Workflow
     from fairlead.policy import Policy, make_policy
     from fairlead.workload import Scenario
 
-__all__ = ["SLO", "Cluster", "Configuration", "Policy", "Scenario", "Workflow", "make_policy", "simulate"]
+__all__ = [
+    "SLO",
+    "App",
+    "Cluster",
+    "Configuration",
+    "Policy",
+    "Scenario",
+    "Workflow",
+    "each",
+    "fork",
+    "make_policy",
+    "simulate",
+    "switch",
+]
 
 _HOMES = {
     "SLO": "fairlead.model",
+    "App": "fairlead.app",
     "Cluster": "fairlead.model",
     "Configuration": "fairlead.model",
     "Policy": "fairlead.policy",
     "Scenario": "fairlead.workload",
     "Workflow": "fairlead.model",
+    "each": "fairlead.app",
+    "fork": "fairlead.app",
     "make_policy": "fairlead.policy",
     "simulate": "fairlead.engine",
+    "switch": "fairlead.app",
 }
 
 if not TYPE_CHECKING:  # a checker would take every name for one that exists

@@ -58,6 +58,18 @@ class TestScale:
             (None, None),
         ]
 
+    def test_a_function_given_back_is_the_dispatchers_again(self):
+        where = slow([1.6, 3.6])
+        recording = scaled(where, yielding(Scale("f", 2)), yielding(Scale("f", None)))
+        # At 2 the idle replica goes and the busy one ends with its batch; the next request starts an instance itself.
+        assert lives(recording) == [
+            ("n0", 1, 2.6, "drained"),
+            ("n0", 1, 2, "drained"),
+            ("n0", 3.6, None, None),
+        ]
+        assert starts(recording) == [1.6, 3.6]
+        check_accounts(recording)
+
     def test_scale_takes_idle_first(self):
         recording = scaled(slow([1.9, 5.0]), yielding(Scale("f", 2)), yielding(Scale("f", 1)))
         assert [(stopped, cause) for _, _, stopped, cause in lives(recording)] == [(None, None), (2, "drained")]

@@ -85,6 +85,16 @@ def test_without_keep_alive_every_run_is_cold():
     assert rows(recording, "is_cold", "end") == [(True, 2), (True, 4), (True, 6)]
 
 
+@pytest.mark.parametrize("keep_alive_s", [0, 10])
+def test_the_last_warm_instances_outlive_their_keep_alive(keep_alive_s):
+    two = cluster(vcpus=2)
+    function = declared(1.0, keep_alive_s=keep_alive_s, warm=1)
+    recording = simulate(scenario(function, arrivals=[0, 0, 500], on=two))
+    assert rows(recording, "is_cold") == [(True,), (True,), (False,)]
+    stopped = recording.instances.sort("instance")["stopped"].to_list()
+    assert sorted(stopped, key=str) == [1.0 + keep_alive_s, None]
+
+
 def test_use_renews_keep_alive():
     recording = simulate(scenario(declared(1.0, keep_alive_s=2), arrivals=[0, 2.5, 5.0, 7.5], on=ONE))
     assert recording.instances.height == 1

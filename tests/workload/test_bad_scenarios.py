@@ -62,10 +62,13 @@ EXPECTED: dict[str, list[tuple[str, str]]] = {
     "device-without-vgpus": [("cluster.nodes.0.device_memory_gb", "means nothing without vgpus")],
     # functions
     "two-laws": [
-        ("functions.detect.latency", "exactly one of constant_s, exponential_s, table, law; got constant_s and")
+        (
+            "functions.detect.latency",
+            "exactly one of constant_s, exponential_s, table, law, profile; got constant_s and",
+        )
     ],
     "no-law": [("functions.detect.latency", "got none")],
-    "measured-profile": [("functions.detect.latency.profile", "not available yet: measure with `fairlead profile`")],
+    "measured-profile": [("functions.detect.latency.profile", "detect.parquet: cannot be read: No such file")],
     "configurations-and-space": [("functions.detect.space", "either configurations or space, not both")],
     "configuration-without-latency": [("functions.classify.configurations.1", "no latency is given for 1x 3 vCPU")],
     "configuration-too-large": [("functions.detect.space", "needs 16 vCPU, and the largest node has 4")],

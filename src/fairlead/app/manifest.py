@@ -5,7 +5,6 @@ Plain values, so it goes through JSON and back unchanged.
 """
 
 from collections.abc import Mapping
-from math import inf
 
 import msgspec
 
@@ -13,8 +12,8 @@ import msgspec
 class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A function as declared: its configuration space, what an instance may use, and how failures are treated.
 
-    `is_batched` says that it takes and returns lists. `warm` instances are kept ready from the start. Infinity is
-    written as null in JSON.
+    `is_batched` says that it takes and returns lists. `warm` instances are kept ready from the start. A limit of None
+    is no limit.
     """
 
     name: str
@@ -25,14 +24,14 @@ class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     is_batched: bool = False
     has_setup: bool = False
     retries: int = 0
-    run_limit_s: float | None = None
+    run_limit_s: float | None = 60.0
     start_limit_s: float | None = 60.0
     keep_alive_s: float = 600.0
     warm: int = 1
 
 
 class Input(msgspec.Struct, frozen=True, tag="input"):
-    """What the request brought; inside a map that opens the workflow, its item."""
+    """What the request brought."""
 
 
 class Output(msgspec.Struct, frozen=True, tag="output"):
@@ -48,7 +47,10 @@ class Item(msgspec.Struct, frozen=True, tag="item"):
 
 
 class Collected(msgspec.Struct, frozen=True, tag="collected"):
-    """The list of what a source inside a map gave, item by item: what a join takes."""
+    """The list of what a source inside a map gave, item by item: what a join takes. Empty if there were no items.
+
+    It is there if the map's own source was.
+    """
 
     of: "Source"
 
@@ -60,7 +62,7 @@ class Listed(msgspec.Struct, frozen=True, tag="listed"):
 
 
 class FirstOf(msgspec.Struct, frozen=True, tag="first_of"):
-    """What the first source whose stage ran gave: what comes after a switch."""
+    """What the first source whose stages ran gave: what comes after a switch."""
 
     parts: tuple["Source", ...]
 
@@ -91,7 +93,8 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Stages in topological order, where the answer comes from, and the objective (null: none).
 
-    `splits_input` says that the first stage maps over the request's own value.
+    `splits_input` says that the first stage maps over the request's own value. `example` is a value to try it with, in
+    MessagePack (so in JSON, as base64).
     """
 
     name: str
@@ -100,15 +103,19 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     slo_s: float | None = None
     cost_usd: float | None = None
     splits_input: bool = False
+    example: bytes | None = None
     description: str = ""
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of this machine that is treated as a node: it never gets more than vcpus x speed of real cores."""
+    """A part of this machine that is treated as a node: it never gets more than vcpus x speed of real cores.
+
+    Without `memory_gb` its memory is not limited.
+    """
 
     name: str
     vcpus: float
-    memory_gb: float = inf
+    memory_gb: float | None = None
     speed: float = 1.0
 
 

@@ -13,7 +13,20 @@ from fairlead.cli.errors import guarded
 
 __all__ = ["app", "main"]
 
-COMMANDS = ("demo", "policies", "simulate", "reproduce", "report")
+COMMANDS = (
+    "demo",
+    "policies",
+    "simulate",
+    "plan",
+    "reproduce",
+    "profile",
+    "serve",
+    "load",
+    "report",
+    "replay",
+    "explain",
+    "top",
+)
 """Each is a module of this package, with a function of its name."""
 
 

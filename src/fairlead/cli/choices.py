@@ -8,10 +8,14 @@ from textwrap import wrap
 
 import typer
 
+from fairlead.app.describe import describe
+from fairlead.app.load import split_address
+from fairlead.app.scenario import document_of, profile_beside, scenario_of
 from fairlead.cli.errors import UsageError, warn
 from fairlead.errors import ConfigError, Fault, UnknownPolicyError
 from fairlead.policy import policy_class, policy_faults, role
 from fairlead.workload import PolicyChoice, Scenario, load_scenario, scenario_points, shipped_scenarios
+from fairlead.workload.parse import Document
 
 NO_SCALER = "none"
 
@@ -37,14 +41,27 @@ def choose_scenarios(
     A policy keeps the parameters of the file only if it is the file's own. Raises `ConfigError` with every fault.
     """
     if not source:
-        raise UsageError(f"Name a scenario: a YAML file, or one of these.\n{_shipped_listing()}")
-    _check_is_no_stem(source)
+        raise UsageError(f"Name a scenario: a YAML file, an app file, or one of these.\n{_shipped_listing()}")
+    opened = open_source(source)
     _check_names(policies)
     overrides = parse_settings(settings)
     try:
-        return _choose(source, policies, scaler, overrides)
+        return _choose(opened, policies, scaler, overrides)
     except ConfigError as error:
-        raise ConfigError(source, _with_causes(source, error.faults, overrides)) from error
+        raise ConfigError(source, _with_causes(opened, error.faults, overrides)) from error
+
+
+def open_source(source: str) -> str | Document:
+    """What was named, for those who read scenarios; an app file (`app.py`, `app.py:name`) gives that of its app.
+
+    The app is described in a process of its own; what was measured of it lies beside it.
+    """
+    path, _ = split_address(source)
+    if path.suffix != ".py":
+        _check_is_no_stem(source)
+        return source
+    scenario = scenario_of(describe(source), profiles=profile_beside(source))
+    return Document(source, scenario.name, document_of(scenario), path.parent)
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, object]:
@@ -74,7 +91,7 @@ def whole_number(least: int) -> Callable[[str], int]:
 
 
 def _choose(
-    source: str, policies: Sequence[str], scaler: str | None, overrides: Mapping[str, object]
+    source: str | Document, policies: Sequence[str], scaler: str | None, overrides: Mapping[str, object]
 ) -> list[tuple[dict[str, object], Scenario]]:
     own = None
     if policies or scaler is not None:
@@ -91,7 +108,7 @@ def _choose(
         except ConfigError as error:
             faults.update(dict.fromkeys(error.faults))
     if faults:
-        raise ConfigError(source, list(faults))
+        raise ConfigError(str(source), list(faults))
     return [pair for same_point in zip(*by_policy, strict=True) for pair in same_point]
 
 
@@ -113,7 +130,7 @@ def _check_names(policies: Sequence[str]) -> None:
             warn(f"{DISPATCHER.option} {name} was given {count} times; it runs once per seed.")
 
 
-def _with_causes(source: str, faults: Sequence[Fault], overrides: Mapping[str, object]) -> list[Fault]:
+def _with_causes(source: str | Document, faults: Sequence[Fault], overrides: Mapping[str, object]) -> list[Fault]:
     """The faults; one beside a setting of --set, which the file does not have by itself, says which.
 
     A name that is spelt wrong makes a new entry, whose faults do not look like a wrong name.

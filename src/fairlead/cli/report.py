@@ -11,10 +11,9 @@ from fairlead.cli.errors import UsageError
 from fairlead.cli.outputs import STDOUT, check_files, write_json, write_traces
 from fairlead.cli.simulate import show_summaries
 from fairlead.model import Recording
-from fairlead.report import read_run, results_json, summarise, write_html
+from fairlead.report import results_json, summarise, write_html
 from fairlead.report.labels import identity
-
-RUN_FILE = "run.json"
+from fairlead.report.live import is_run, read_any_run
 
 
 def report(
@@ -23,7 +22,7 @@ def report(
         typer.Argument(
             metavar="RUN",
             show_default=False,
-            help="Folders of runs, as simulate --out leaves them; a folder that holds such folders stands for them.",
+            help="Folders of runs, as simulate --out and serve leave them; a folder of such folders stands for them.",
         ),
     ],
     html: Annotated[
@@ -37,7 +36,7 @@ def report(
         str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - for standard output.")
     ] = None,
 ) -> None:
-    """Compare runs that were stored with `simulate --out`."""
+    """Compare runs that simulate or serve stored."""
     check_files({"--html": html, "--trace": trace, "--json": json_to})
     recordings = read_runs(runs)
     scenarios = dict.fromkeys(recording.scenario for recording in recordings)
@@ -70,7 +69,7 @@ def read_runs(folders: list[Path]) -> list[Recording]:
     for folder in folders:
         for run in _run_folders(folder):
             if run.resolve() not in found:
-                found[run.resolve()] = (str(folder), read_run(run))
+                found[run.resolve()] = (str(folder), read_any_run(run))
     recordings = [recording for _, recording in found.values()]
     if len({(identity(recording), recording.seed) for recording in recordings}) == len(recordings):
         return recordings
@@ -78,9 +77,9 @@ def read_runs(folders: list[Path]) -> list[Recording]:
 
 
 def _run_folders(folder: Path) -> list[Path]:
-    if (folder / RUN_FILE).exists() or not folder.is_dir():
+    if is_run(folder) or not folder.is_dir():
         return [folder]
-    inside = sorted((file.parent for file in folder.glob(f"*/{RUN_FILE}")), key=_by_number)
+    inside = sorted((run for run in folder.iterdir() if run.is_dir() and is_run(run)), key=_by_number)
     complete = [run for run in inside if not run.name.startswith("failed-")]
     return complete or [folder]
 

@@ -31,9 +31,9 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     """What an instance of a function needs; how long it takes is its profile.
 
     `idle_holds` says what a warm, idle instance keeps: its whole `slice` (a container: vCPUs, GPU slice and memory)
-    or `memory` only (a kernel, a paused container). `retries` counts further attempts after a failed one;
-    work lost with its node follows the run's own setting. A limit of infinity is no limit. A function with `buffers` is
-    a kernel: the system manages its device memory.
+    or `memory` only (a kernel, a paused container). The last `warm` instances do not expire. `retries` counts further
+    attempts after a failed one; work lost with its node follows the run's own setting. A limit of infinity is no
+    limit. A function with `buffers` is a kernel: the system manages its device memory.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     device_memory_gb: float = 0.0
     output_mb: float = 0.0
     keep_alive_s: float = 600.0
+    warm: int = 0
     idle_holds: IdleHolds = "slice"
     retries: int = 0
     run_limit_s: float = inf
@@ -54,6 +55,8 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be finite and not negative; got {value}.")
         if not self.keep_alive_s >= 0:
             raise ValueError(f"keep_alive_s must not be negative; got {self.keep_alive_s}.")
+        if self.warm < 0:
+            raise ValueError(f"warm must not be negative; got {self.warm}.")
         if self.retries < 0:
             raise ValueError(f"retries must not be negative; got {self.retries}.")
         for name in ("run_limit_s", "start_limit_s"):

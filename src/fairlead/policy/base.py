@@ -86,10 +86,10 @@ class Searched(msgspec.Struct, frozen=True, gc=False):
 
 
 class Scale(msgspec.Struct, frozen=True, gc=False):
-    """Give a function so many replicas; from then on it runs only on them."""
+    """Give a function so many replicas; from then on it runs only on them. None gives it back to the dispatcher."""
 
     function: str
-    instances: int
+    instances: int | None
     configuration: Configuration | None = None
 
 

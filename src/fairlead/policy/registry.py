@@ -34,6 +34,7 @@ BUILT_IN: Mapping[str, str] = {
     "kaas-static": "fairlead.policy.kaas.static:Static",
     "least-loaded": "fairlead.policy.least_loaded:LeastLoaded",
     "mqfq-sticky": "fairlead.policy.kaas.mqfq_sticky:MqfqSticky",
+    "punctual": "fairlead.policy.punctual.policy:Punctual",
 }
 
 

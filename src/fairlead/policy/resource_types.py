@@ -9,9 +9,9 @@ from math import inf
 from typing import NamedTuple
 
 from fairlead.model import Cluster, Configuration, Function, Invocation
+from fairlead.model.slots import slots
 from fairlead.policy.base import Site, Start, View
 from fairlead.profile import Estimate
-from fairlead.workload.parse.cluster import slots
 
 
 class ResourceType(NamedTuple):

@@ -8,6 +8,7 @@ import msgspec
 from fairlead.model import Cluster, Configuration
 from fairlead.profile.laws import Exponential, Law
 from fairlead.profile.loading import load_s
+from fairlead.profile.spread import FIRST_SPREAD
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +68,7 @@ class Estimate:
     it runs where nothing of it is.
     """
 
-    __slots__ = ("_cluster", "_correction", "_load_mb", "_profile")
+    __slots__ = ("_cluster", "_correction", "_load_mb", "_profile", "_spread")
 
     def __init__(
         self,
@@ -75,7 +76,9 @@ class Estimate:
         cluster: Cluster,
         correction: Callable[[Configuration, str], float] | None = None,
         load_mb: float = 0.0,
+        spread: Callable[[Configuration, str], float] | None = None,
     ) -> None:
+        self._spread = spread
         self._profile = profile
         self._cluster = cluster
         self._correction = correction
@@ -97,6 +100,13 @@ class Estimate:
             return min(self.latency_s(configuration, kind) for kind in self._cluster.kinds)
         declared = self._profile.latency_s(configuration, kind, self._cluster.kinds[kind].speed)
         return declared if self._correction is None else declared * self._correction(configuration, kind)
+
+    def upper_s(self, configuration: Configuration, kind: str | None = None) -> float:
+        """Time that a warm run keeps at a safe percentile (0.95), as far as is known; above the mean at first."""
+        if kind is None:
+            return min(self.upper_s(configuration, kind) for kind in self._cluster.kinds)
+        spread = FIRST_SPREAD if self._spread is None else self._spread(configuration, kind)
+        return self.latency_s(configuration, kind) * spread
 
     def cold_start_s(self, kind: str | None = None) -> float:
         """Declared time to start an instance; of a kernel, to load it whole into a device whose executor runs."""

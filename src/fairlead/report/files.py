@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
-from math import isfinite
 from pathlib import Path
 
 import msgspec
@@ -28,6 +27,7 @@ from fairlead.model import (
 )
 from fairlead.report.labels import plain
 from fairlead.report.metrics import Summary
+from fairlead.runlog.floats import tag_floats, untag_floats
 
 FORMAT = 1
 RUN = "run.json"
@@ -77,7 +77,7 @@ def write_run(recording: Recording, folder: Path | str) -> Path:
             data = _parquet(getattr(recording, name))
             digests[name] = sha256(data).hexdigest()
             (folder / f"{name}.parquet").write_bytes(data)
-        text = msgspec.json.encode(_tag(plain(_head(recording, digests))))
+        text = msgspec.json.encode(tag_floats(plain(_head(recording, digests))))
         (folder / RUN).write_bytes(msgspec.json.format(text, indent=1) + b"\n")
     except OSError as error:
         raise ConfigError(str(folder), [Fault("", f"cannot write the run: {error.strerror or error}.")]) from error
@@ -161,7 +161,7 @@ def _read_head(folder: Path) -> _Run:
         )
         raise ConfigError(str(folder), [Fault("", what)]) from error
     try:
-        values = _untag(msgspec.json.decode(data))
+        values = untag_floats(msgspec.json.decode(data))
         found = values.get("format") if isinstance(values, dict) else None
         if found != FORMAT:
             what = f"format must be {FORMAT}; got {found}. Another version of Fairlead wrote it, or it is no run."
@@ -202,24 +202,3 @@ def _version() -> str:
         return version("fairlead")
     except PackageNotFoundError:  # run from a source folder that was never installed
         return "unknown"
-
-
-def _tag(value: object) -> object:
-    """JSON has no infinity, and a limit that is none must come back: it is written as {"float": "inf"}."""
-    if isinstance(value, float) and not isfinite(value):
-        return {"float": str(value)}
-    if isinstance(value, dict):
-        return {key: _tag(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_tag(item) for item in value]
-    return value
-
-
-def _untag(value: object) -> object:
-    if isinstance(value, dict):
-        if value.keys() == {"float"} and isinstance(value["float"], str):
-            return float(value["float"])
-        return {key: _untag(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_untag(item) for item in value]
-    return value

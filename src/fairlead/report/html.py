@@ -79,14 +79,14 @@ def render_html(recordings: Sequence[Recording], title: str | None = None, *, co
 def _header(recordings: Sequence[Recording], bench: Bench, name: str, command: str) -> str:
     first = recordings[0]
     seeds = sorted({recording.seed for recording in recordings})
-    span = f"arrivals for {first.duration_s:g} s"
+    span = f"arrivals for {first.duration_s:.4g} s"
     if first.warmup_s:
         span += f", the first {first.warmup_s:g} s not counted"
     facts = [
         *([f"scenario {first.scenario}"] if name != first.scenario else []),
         span,
         *([_cluster_text(first.cluster)] if all(run.cluster == first.cluster for run in recordings) else []),
-        (f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"),
+        "live" if first.engine == "live" else f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}",
     ]
     if len(bench.points) > 1:
         facts.append(f"{len(bench.points)} sweep points")
@@ -324,6 +324,8 @@ def _command(recordings: Sequence[Recording], bench: Bench) -> str:
     who = {(recording.policy, recording.scaler) for recording in recordings}
     if len({one.label for found in bench.points.values() for one in found}) > len(who):
         return ""  # one command gives a policy one set of parameters
+    if any(recording.engine == "live" for recording in recordings):
+        return ""  # what happened once, for real, cannot be run again
     words = ["fairlead", "simulate", quote(recordings[0].scenario)]
     for policy in dict.fromkeys(recording.policy for recording in recordings):
         words += ["--policy", quote(policy)]

@@ -8,6 +8,7 @@ from fairlead.engine.core.capacity import Belief, Shape
 from fairlead.engine.core.pool import Pool
 from fairlead.model import Configuration
 from fairlead.profile import Estimate
+from fairlead.profile.spread import FIRST_SPREAD
 from fairlead.workload import Scenario
 
 
@@ -25,12 +26,11 @@ class Beliefs:
         self._scenario = scenario
         self._pool = pool
         self.shapes: dict[tuple[str, Configuration], Shape | None] = {}
-        self.estimates = {
-            name: Estimate(
-                profile, scenario.cluster, self._corrector(name), load_mb=scenario.functions[name].constant_mb
-            )
-            for name, profile in scenario.profiles.items()
-        }
+        self.estimates = {}
+        for name, profile in scenario.profiles.items():
+            corrector = self._corrector(name)
+            load_mb = scenario.functions[name].constant_mb
+            self.estimates[name] = Estimate(profile, scenario.cluster, corrector, load_mb, corrector.spread)
 
     def shape(self, function: str, configuration: Configuration) -> Shape | None:
         """A function in one configuration; None if that is not in its space."""
@@ -79,3 +79,9 @@ class Corrector:
         shape = self._beliefs.shape(self._function, configuration)
         belief = shape.beliefs.get(kind) if shape else None
         return belief.correction if belief else 1.0
+
+    def spread(self, configuration: Configuration, kind: str) -> float:
+        """How far above the corrected time a safe percentile lies, as a factor."""
+        shape = self._beliefs.shape(self._function, configuration)
+        belief = shape.beliefs.get(kind) if shape else None
+        return belief.spread if belief else FIRST_SPREAD

@@ -58,7 +58,13 @@ class Books:
     def __init__(self, policies: Sequence[tuple[str, Policy]], recorder: Recorder) -> None:
         self.recorder = recorder
         self._invocations = recorder.invocations
-        self._observers = [(name, p) for name, p in policies if p.observes]
+        self._observers: list[tuple[str, Policy]] = []
+        self.watch(policies)
+
+    def watch(self, policies: Sequence[tuple[str, Policy]], beside: Policy | None = None) -> None:
+        """Show what finishes to those of these policies that want to see it, and of the former ones to this one."""
+        kept = [(name, policy) for name, policy in self._observers if policy is beside]
+        self._observers = [(name, policy) for name, policy in policies if policy.observes] + kept
 
     def invocation(
         self,

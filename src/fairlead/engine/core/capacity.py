@@ -10,6 +10,7 @@ from fairlead.engine.core.device_memory import DeviceMemory, Kernel, MemoryCount
 from fairlead.engine.core.queues import Task
 from fairlead.engine.core.timers import Expiries
 from fairlead.model import Configuration, Device, Function, Node
+from fairlead.profile.spread import FIRST_SPREAD, widened
 
 UNLIMITED = 1 << 60
 
@@ -135,14 +136,18 @@ class NodeState:
 
 
 class Belief:
-    """How long a shape takes on one kind of node: declared, and corrected by what was observed."""
+    """How long a shape takes on one kind of node: declared, and corrected by what was observed.
 
-    __slots__ = ("correction", "declared_s", "observed", "per_s")
+    `correction` is the mean of observed over declared time, `spread` how far above that a safe percentile lies.
+    """
+
+    __slots__ = ("correction", "declared_s", "observed", "per_s", "spread")
 
     def __init__(self, declared_s: float) -> None:
         self.declared_s = declared_s
         self.per_s = 1 / declared_s if declared_s > 0 else 0.0
         self.correction = 1.0
+        self.spread = FIRST_SPREAD
         self.observed = 0
 
     def learn(self, work_s: float) -> None:
@@ -150,7 +155,15 @@ class Belief:
         observed = self.observed
         if observed < _MEMORY:
             self.observed = observed = observed + 1
-        self.correction += (work_s * self.per_s - self.correction) / (observed + _PRIOR)
+        ratio = work_s * self.per_s
+        if self.correction > 0:
+            self.spread = widened(self.spread, ratio / self.correction)
+        self.correction += (ratio - self.correction) / (observed + _PRIOR)
+
+    @property
+    def upper(self) -> float:
+        """Observed over declared time at a safe percentile: of twenty runs, nineteen take no longer."""
+        return self.correction * self.spread
 
 
 class Shape:

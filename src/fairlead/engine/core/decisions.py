@@ -148,6 +148,11 @@ class Decisions:
             if batch in self._running:  # it may have been cancelled in the same breath
                 self._running[batch].start = at
 
+    def replace(self, dispatcher: base.Policy, name: str) -> None:
+        """Let another dispatcher decide from now on; the caller has prepared it."""
+        self._decide, self._dispatcher_name = dispatcher.decide, name
+        self._controller.books.watch([(name, dispatcher)], beside=self._scaler)
+
     def order(self, event: ev.Ordered) -> None:
         """Carry out what an operator asks for, or note why it cannot be."""
         refusal = self._carry[type(event.action)](event.action)

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 class ReplicaSet:
     """The replicas of one function: how many are wanted, in what size, and which are free."""
 
-    __slots__ = ("configuration", "function", "idle", "instances", "node", "target")
+    __slots__ = ("configuration", "function", "idle", "instances", "is_ending", "node", "target")
 
     def __init__(self, function: str, configuration: Configuration) -> None:
         self.function = function
         self.configuration = configuration
         self.target = 0
+        self.is_ending = False  # once the last replica is gone, the dispatcher decides again
         self.node: str | None = None  # where they must be, after a Move
         self.instances: list[InstanceState] = []
         self.idle: dict[str, list[InstanceState]] = {}  # by node
@@ -63,9 +64,11 @@ class Replicas:
         profile = controller.scenario.profiles.get(action.function)
         if profile is None:
             return f"there is no function {action.function!r}"
+        found = self.sets.get(action.function)
+        if action.instances is None:
+            return f"{action.function} is not scaled" if found is None else self._hand_back(found)
         if action.instances < 0:
             return f"a number of instances must not be negative; got {action.instances}"
-        found = self.sets.get(action.function)
         configuration = action.configuration or (found.configuration if found else profile.configurations[0])
         if controller.beliefs.shape(action.function, configuration) is None:
             return f"{action.function} has no configuration {configuration}"
@@ -76,11 +79,23 @@ class Replicas:
                 if instance.flavour.function.name == action.function and instance.is_idle:
                     controller.pool.stop(instance, controller.now, "retired")
         found.target = action.instances
+        found.is_ending = False
         if configuration != found.configuration:
             found.configuration = configuration
             self._replace_all(found)
         self._reconcile(found)
         return None
+
+    def _hand_back(self, found: ReplicaSet) -> str | None:
+        """Let every replica of a function go, and then the set."""
+        found.target, found.is_ending = 0, True
+        self._reconcile(found)
+        self._end_if_empty(found)
+        return None
+
+    def _end_if_empty(self, found: ReplicaSet) -> None:
+        if found.is_ending and not found.instances:
+            self.sets.pop(found.function, None)
 
     def resize(self, action: base.Resize) -> str | None:
         """Carry out a Resize: vCPUs in place where there is room, memory by replacement."""
@@ -220,6 +235,7 @@ class Replicas:
             if instance in idle:
                 idle.remove(instance)
             self.is_short = True
+            self._end_if_empty(found)
 
     def reconcile(self) -> None:
         """Start what is missing, where room has come up."""

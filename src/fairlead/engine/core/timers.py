@@ -15,19 +15,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fairlead.engine.core.capacity import InstanceState
 
+MOST_OUTDATED = 4096
+"""Expiries beyond which outdated ones are looked for: one instance that idles long would keep all that follow it."""
+
 Expiries = deque[tuple[float, "InstanceState", int]]  # when, who, and its stamp at the time
 
 
 class Timers:
     """What will happen by itself, and when. `soonest` is a bound that is quick to read: nothing is due before."""
 
-    __slots__ = ("_calls", "_expiries", "_sequence", "soonest")
+    __slots__ = ("_calls", "_expiries", "_limit", "_sequence", "soonest")
 
     def __init__(self) -> None:
         self.soonest = inf
         self._sequence = 0
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         self._expiries: dict[float, Expiries] = {}
+        self._limit = MOST_OUTDATED
 
     def expiries(self, keep_alive_s: float) -> Expiries:
         """Where instances with this keep-alive queue up to expire; whoever appends must also lower `soonest`."""
@@ -56,9 +60,17 @@ class Timers:
         """When the next timer is due, exactly; infinity if none is set."""
         soonest = self._calls[0][0] if self._calls else inf
         for expiries in self._expiries.values():
+            if len(expiries) > self._limit:
+                self._tidy(expiries)
             while expiries and not (expiries[0][1].is_idle and expiries[0][1].stamp == expiries[0][2]):
                 expiries.popleft()  # it was used again, or stopped
             if expiries and expiries[0][0] < soonest:
                 soonest = expiries[0][0]
         self.soonest = soonest
         return soonest
+
+    def _tidy(self, expiries: Expiries) -> None:
+        current = [entry for entry in expiries if entry[1].is_idle and entry[1].stamp == entry[2]]
+        expiries.clear()
+        expiries.extend(current)
+        self._limit = max(self._limit, 2 * len(current))

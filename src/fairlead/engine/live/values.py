@@ -5,11 +5,16 @@ shared-memory file that holds such bytes, or a list of values. Only instances, a
 """
 
 from collections.abc import Sequence
-from typing import Literal, Union
+from importlib import import_module
+from mmap import mmap
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 import msgspec
 
-Value = Union[bytes, str, Sequence["Value"]]  # noqa: UP007 - an alias that names itself
+if TYPE_CHECKING:
+    Value = Union[bytes, str, Sequence["Value"]]  # noqa: UP007 - an alias that names itself
+else:
+    Value = Any  # what a message holds there is checked by whoever reads it: msgspec knows no such union
 
 Outcome = Literal["completed", "failed", "rejected", "dropped", "cancelled"]
 
@@ -40,6 +45,20 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     retry_after_s: float | None = None
     cost_usd: float = 0.0
+    promised: float | None = None  # the instant that the policy promised, where it did
+    wait_s: float = 0.0  # over all its invocations
+    cold_s: float = 0.0
+    run_s: float = 0.0
+
+    @property
+    def cause(self) -> str | None:
+        """Why its deadline was missed: queue, cold or service for a late answer, else the outcome; None if kept."""
+        if self.is_in_time:
+            return None
+        if self.outcome != "completed":
+            return self.outcome
+        late_s = self.end - self.deadline
+        return "cold" if self.cold_s >= late_s else "queue" if self.wait_s >= late_s else "service"
 
     @property
     def latency_s(self) -> float:
@@ -50,3 +69,52 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     def is_in_time(self) -> bool:
         """Whether it was answered by its deadline."""
         return self.outcome == "completed" and self.end <= self.deadline
+
+
+_ARRAY = 1  # MessagePack extension: a NumPy array as (dtype, shape, data)
+
+
+def encode(value: object) -> bytes:
+    """A Python value as MessagePack. NumPy arrays go as they are; what cannot be sent raises TypeError."""
+    return _encoder.encode(value)
+
+
+def decode(data: bytes | mmap) -> object:
+    """The Python value of such bytes."""
+    return _decoder.decode(data)
+
+
+def to_json(value: object) -> bytes:
+    """A decoded value as JSON: arrays become lists, bytes base64."""
+    return _json.encode(value)
+
+
+def _to_message(value: object) -> object:
+    if type(value).__module__ == "numpy":  # without importing it: most functions do not use it
+        array: Any = value
+        if type(value).__name__ == "ndarray" and not array.dtype.hasobject:
+            shape = list(array.shape)
+            return msgspec.msgpack.Ext(_ARRAY, msgspec.msgpack.encode([array.dtype.str, shape, array.tobytes()]))
+        if hasattr(value, "item"):
+            return array.item()
+    raise TypeError(f"a value of type {type(value).__name__} cannot be passed on; return plain values or arrays.")
+
+
+def _from_extension(code: int, data: memoryview) -> object:
+    if code != _ARRAY:
+        raise ValueError(f"{code} is not a known extension.")
+    kind, shape, raw = msgspec.msgpack.decode(data, type=tuple[str, list[int], bytes])
+    numpy = import_module("numpy")  # on demand: instances that pass plain values start without it
+    return numpy.frombuffer(raw, dtype=numpy.dtype(kind)).reshape(shape)
+
+
+def _to_plain(value: object) -> object:
+    if type(value).__module__ == "numpy":
+        array: Any = value
+        return array.tolist()
+    raise TypeError(f"a value of type {type(value).__name__} has no JSON form.")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_to_message)
+_decoder = msgspec.msgpack.Decoder(ext_hook=_from_extension)
+_json = msgspec.json.Encoder(enc_hook=_to_plain)

@@ -55,6 +55,7 @@ class Physics:
         "_stages",
         "_work",
         "has_interference",
+        "has_overhead",
     )
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
@@ -75,6 +76,7 @@ class Physics:
                     self._entry_items[workflow.name] = (Stream((*key, 5), uniform), stage.map)
         self._is_plain = not any(truth.says_more for truth in self._stages.values())
         self.has_interference = any(profile.sensitivity for profile in scenario.profiles.values())
+        self.has_overhead = False  # whether a batch whose input is there takes time beside its work
 
     def join(self, node: Node) -> None:
         """Get to know a node that was added during the run."""

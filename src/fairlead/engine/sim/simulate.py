@@ -8,7 +8,6 @@ from dataclasses import asdict
 from heapq import heappop, heappush
 from math import inf
 from time import perf_counter
-from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -17,12 +16,12 @@ from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.device_memory import memory_use
+from fairlead.engine.core.site import make_site
 from fairlead.engine.sim.physics import Physics, SharedNode
 from fairlead.engine.sim.tables import Tables
 from fairlead.errors import PolicyError
 from fairlead.model import Recording, Request
-from fairlead.policy import Policy, Site, make_policy
-from fairlead.profile import Estimate
+from fairlead.policy import Policy, make_policy
 from fairlead.workload import ClosedLoop, Scenario
 
 Progress = Callable[[float], None]
@@ -42,6 +41,7 @@ def simulate(
     point: Mapping[str, object] | None = None,
     progress: Progress | None = None,
     physics: Physics | None = None,
+    given: Sequence[tuple[float, ev.Event]] = (),
 ) -> Recording:
     """One run of a scenario under a policy: everything that happened, as records.
 
@@ -52,12 +52,14 @@ def simulate(
         seed: The same scenario and seed give the same records, to the byte.
         point: Where this run lies in a sweep; only carried along.
         progress: Called now and then with the simulated time.
-        physics: Stands in for the modelled times, in tests.
+        physics: Stands in for the modelled times: in tests, and where times were observed.
+        given: Events at their instants that come besides the scenario's arrivals: requests that were recorded, with
+            the ids they had, cancellations, orders, node losses.
 
     Raises:
         PolicyError: The policy raised; the error carries the records until then.
     """
-    return _Simulation(scenario, policy, scaler, seed, physics).run(progress, point or {})
+    return _Simulation(scenario, policy, scaler, seed, physics, given).run(progress, point or {})
 
 
 class _Simulation:
@@ -71,6 +73,7 @@ class _Simulation:
         "coming",
         "controller",
         "faults",
+        "given",
         "heap",
         "loop_of",
         "loops",
@@ -97,8 +100,10 @@ class _Simulation:
         scaler: str | Policy | None,
         seed: int,
         physics: Physics | None,
+        given: Sequence[tuple[float, ev.Event]],
     ) -> None:
         self.scenario = scenario
+        self.given = given
         self.seed = seed
         self.policy_name, dispatcher = _resolve(policy, scenario.policy.name, scenario.policy.parameters)
         self.parameters = asdict(dispatcher)
@@ -109,8 +114,11 @@ class _Simulation:
             self.scaler_name, scaling = _resolve(scaler, own.name if own else "", own.parameters if own else {})
             self.parameters |= {f"scaler.{name}": value for name, value in asdict(scaling).items()}
         self.physics = physics or Physics(scenario, seed)
+        requests = [(at, event.request) for at, event in given if isinstance(event, ev.Arrived)]
         self.schedule = _open_arrivals(scenario, seed)
         self.arrivals = iter(self.schedule)
+        if requests:
+            self.schedule = sorted(self.schedule + [(at, request.workflow) for at, request in requests])
         self.loops = [
             _Loop(i, loop, seed) for i, loop in enumerate(a for a in scenario.arrivals if isinstance(a, ClosedLoop))
         ]
@@ -118,7 +126,8 @@ class _Simulation:
         for i, one in enumerate((dispatcher, scaling)):
             if one is not None:
                 try:
-                    one.prepare(self._site(one), np.random.default_rng((seed, 1_000_003, i)))
+                    arrivals = tuple(self.schedule) if one.clairvoyant else None
+                    one.prepare(make_site(scenario, arrivals), np.random.default_rng((seed, 1_000_003, i)))
                 except Exception as error:
                     raise PolicyError(names[i], 0.0, error) from error
         self.tables = Tables()
@@ -128,7 +137,7 @@ class _Simulation:
         self.coming = 0  # how many of them are arrivals
         self.faults = 0  # how many are node losses, returns, and changes of pressure
         self.slo = {name: workflow.slo for name, workflow in scenario.workflows.items()}
-        self.next_request = 0
+        self.next_request = max((request.id for _, request in requests), default=-1) + 1
         self.ordinals: Counter[str] = Counter()
         self.loop_of: dict[int, tuple[_Loop, float]] = {}  # by request: whose user called, and when
         self.nodes = {node.name: node for node in scenario.cluster.nodes}
@@ -151,6 +160,10 @@ class _Simulation:
     def run(self, progress: Progress | None, point: Mapping[str, object]) -> Recording:
         began = perf_counter()
         self._schedule_faults()
+        for at, event in self.given:
+            self.coming += isinstance(event, ev.Arrived)
+            self.faults += isinstance(event, ev.NodeLost | ev.NodeJoined | ev.Pressure)
+            self._push(at, event)
         for loop in self.loops:
             for at in loop.first():
                 self.coming += 1
@@ -250,7 +263,11 @@ class _Simulation:
             self.coming -= 1
             if now < self.scenario.duration_s:
                 events.append(self._arrive(now, what.workflow, what))
-        elif isinstance(what, ev.InstanceReady):
+        elif isinstance(what, ev.InstanceReady | ev.Ordered | ev.Cancelled):
+            events.append(what)
+        elif isinstance(what, ev.Arrived):
+            self.coming -= 1
+            self._admit(what.request.id, what.request.workflow)
             events.append(what)
         elif isinstance(what, _NodeEnds):
             node = self.shared[what.node]
@@ -287,20 +304,25 @@ class _Simulation:
     def _arrive(self, now: float, workflow: str, loop: "_Loop | None") -> ev.Arrived:
         id = self.next_request
         self.next_request = id + 1
-        ordinal = self.ordinals[workflow]
-        self.ordinals[workflow] = ordinal + 1
         slo = self.slo[workflow]
         if loop is not None:
             self.loop_of[id] = loop, now
-        items = self.physics.admit(id, ordinal, workflow)
+        items = self._admit(id, workflow)
         return ev.Arrived(Request(id, workflow, now, now + slo.latency_s, slo.cost_usd), items)
+
+    def _admit(self, id: int, workflow: str) -> int:
+        """Let the physics know of a request; gives the number of items of its input."""
+        ordinal = self.ordinals[workflow]
+        self.ordinals[workflow] = ordinal + 1
+        return self.physics.admit(id, ordinal, workflow)
 
     # --- acting effects out ----------------------------------------------------------------------------------------
 
     def _run_alone(self, effect: fx.RunBatch) -> None:
         """Nothing disturbs a batch: its end is known when it starts."""
         physics = self.physics
-        transfer_s = physics.transfer_s(effect) if effect.transfer_mb or effect.copy_mb else 0.0
+        is_moved = effect.transfer_mb or effect.copy_mb or physics.has_overhead
+        transfer_s = physics.transfer_s(effect) if is_moved else 0.0
         work_s = physics.work_s(effect)
         self.sequence = sequence = self.sequence + 1
         finished = ev.Finished(effect.batch, work_s, transfer_s, physics.outcomes(effect))
@@ -378,21 +400,6 @@ class _Simulation:
         for change in self.scenario.pressures:
             self._push(change.at_s, ev.Pressure(change.node, change.pressure))
         self.faults = len(self.heap)
-
-    def _site(self, policy: Policy) -> Site:
-        scenario = self.scenario
-        return Site(
-            cluster=scenario.cluster,
-            functions=MappingProxyType(dict(scenario.functions)),
-            workflows=MappingProxyType(dict(scenario.workflows)),
-            profiles=MappingProxyType(
-                {
-                    name: Estimate(p, scenario.cluster, load_mb=scenario.functions[name].constant_mb)
-                    for name, p in scenario.profiles.items()
-                }
-            ),
-            arrivals=tuple(self.schedule) if policy.clairvoyant else None,
-        )
 
 
 class _NodeEnds(msgspec.Struct, frozen=True, gc=False):

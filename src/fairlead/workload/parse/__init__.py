@@ -5,10 +5,11 @@ One module per part of a file; `reader` holds what they share, `document` turns 
 
 from fairlead.workload.parse.scenario import (
     CheckPolicy,
+    Document,
     load_scenario,
     parse_scenario,
     scenario_points,
     shipped_scenarios,
 )
 
-__all__ = ["CheckPolicy", "load_scenario", "parse_scenario", "scenario_points", "shipped_scenarios"]
+__all__ = ["CheckPolicy", "Document", "load_scenario", "parse_scenario", "scenario_points", "shipped_scenarios"]

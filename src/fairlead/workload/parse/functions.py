@@ -3,11 +3,25 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf, prod
+from pathlib import Path
 
+from fairlead.errors import ConfigError
 from fairlead.model import Buffer, Cluster, Configuration, Function, Node
+from fairlead.model.slots import slots
 from fairlead.profile import Constant, Exponential, Law, Profile, Row, ScalingLaw, Table, space
-from fairlead.workload.parse.cluster import slots, why_not
-from fairlead.workload.parse.reader import Check, Section, a_name, choice, integer, number, number_or_inf, one_of_names
+from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, read_measured
+from fairlead.workload.parse.cluster import why_not
+from fairlead.workload.parse.reader import (
+    Check,
+    Section,
+    a_name,
+    choice,
+    integer,
+    number,
+    number_or_inf,
+    one_of_names,
+    text,
+)
 
 MAX_CONFIGURATIONS = 10_000
 
@@ -16,6 +30,7 @@ _FUNCTION: dict[str, Check] = {
     "device_memory_gb": number,
     "output_mb": number,
     "keep_alive_s": number_or_inf,
+    "warm": integer,
     "idle_holds": choice("slice", "memory"),
     "retries": integer,
     "run_limit_s": number_or_inf,
@@ -36,19 +51,24 @@ _PROFILE: dict[str, Check] = {
 _LAW: dict[str, Check] = {"t1_s": number, "fixed": number, "beta": number, "gamma": number, "delta": number}
 _ROW: dict[str, Check] = {"seconds": number, "batch": integer, "vcpus": number, "vgpus": number}
 _CONFIGURATION: dict[str, Check] = {"batch": integer, "vcpus": number, "vgpus": number, "memory_gb": number}
-_NOT_YET = (
-    "a measured profile is not available yet: measure with `fairlead profile` once the live runtime exists; "
-    "until then give constant_s, exponential_s, table or law."
-)
+_MEASURED: dict[str, Check] = {"profile": text, "function": a_name}
 
 
-def parse_functions(section: Section, cluster: Cluster | None) -> tuple[dict[str, Function], dict[str, Profile]]:
-    """Functions and their profiles by name. Without a cluster, nothing is checked against it."""
+def parse_functions(
+    section: Section, cluster: Cluster | None, folder: Path = Path()
+) -> tuple[dict[str, Function], dict[str, Profile]]:
+    """Functions and their profiles by name. Without a cluster, nothing is checked against it.
+
+    Measured files are looked for in `folder`. What a scenario says itself goes before what was measured.
+    """
     functions: dict[str, Function] = {}
     profiles: dict[str, Profile] = {}
+    files: dict[Path, MeasuredProfiles] = {}
     for name, entry in section.named_sections():
-        function = entry.build(partial(Function, name=name), entry.read(_FUNCTION) | _parse_buffers(entry))
-        profile = _parse_profile(entry, cluster)
+        measured = _parse_measured(entry, name, folder, files)
+        needs = {} if measured is None else {"memory_gb": measured.memory_gb, "output_mb": measured.output_mb}
+        function = entry.build(partial(Function, name=name), needs | entry.read(_FUNCTION) | _parse_buffers(entry))
+        profile = _parse_profile(entry, cluster, measured)
         entry.finish()
         if function is None or profile is None:
             continue
@@ -74,11 +94,42 @@ def _parse_buffers(entry: Section) -> dict[str, object]:
     return {"buffers": tuple(buffers)} if buffers else {}
 
 
-def _parse_profile(entry: Section, cluster: Cluster | None) -> Profile | None:
+def _parse_measured(
+    entry: Section, name: str, folder: Path, files: dict[Path, MeasuredProfiles]
+) -> MeasuredFunction | None:
+    """The function's part of a measured file; None where it names none, or with a fault."""
+    raw = entry.raw("latency")
+    if not isinstance(raw, Mapping) or "profile" not in raw:
+        return None
+    latency = entry.section("latency")
+    named = latency.read(_MEASURED)
+    file, function = named.get("profile"), str(named.get("function", name))
+    if file is None:
+        return None
+    path = folder / str(file)
+    if path not in files:
+        try:
+            files[path] = read_measured(path)
+        except ConfigError as error:
+            for fault in error.faults:
+                latency.fault("profile", f"{path}: {fault}")
+            return None
+    try:
+        one_of_names(files[path].functions, f"function in {path} named")(function)
+    except ValueError as error:
+        latency.fault("function" if "function" in latency else "profile", str(error))
+        return None
+    return files[path].functions[function]
+
+
+def _parse_profile(entry: Section, cluster: Cluster | None, measured: MeasuredFunction | None) -> Profile | None:
     before = len(entry.faults)
-    law = _parse_latency(entry, cluster)
+    law = _parse_latency(entry, cluster, measured)
     configurations = _parse_configurations(entry)
     settings = {**_parse_cold_start(entry, cluster), **entry.read(_PROFILE)}
+    if measured is not None:
+        found = measured.profile()
+        settings = {"noise": found.noise, "cold_start_s": found.cold_start_s} | settings
     profile = entry.build(partial(Profile, law=law or Constant(0.0), configurations=configurations), settings)
     return profile if len(entry.faults) == before else None
 
@@ -97,15 +148,12 @@ def _parse_cold_start(entry: Section, cluster: Cluster | None) -> dict[str, obje
     return {"cold_start_by_kind": seconds}
 
 
-def _parse_latency(entry: Section, cluster: Cluster | None) -> Law | None:
+def _parse_latency(entry: Section, cluster: Cluster | None, measured: MeasuredFunction | None) -> Law | None:
     latency = entry.part("latency") if entry.require("latency") else None
     if latency is None:
         return None
-    if "profile" in latency:
-        latency.fault("profile", _NOT_YET)
-        return None
     law: Law | None = None
-    match latency.one_of("constant_s", "exponential_s", "table", "law"):
+    match latency.one_of("constant_s", "exponential_s", "table", "law", "profile"):
         case "constant_s":
             law = latency.build(
                 lambda constant_s: Constant(constant_s), latency.read({"constant_s": number}), {"constant_s": 0.0}
@@ -120,6 +168,10 @@ def _parse_latency(entry: Section, cluster: Cluster | None) -> Law | None:
             law = _parse_table(latency, cluster)
         case "law":
             law = _parse_law(latency)
+        case "profile":
+            for key in _MEASURED:
+                latency.raw(key)
+            law = None if measured is None else measured.profile().law
     latency.finish()
     return law
 

@@ -10,8 +10,8 @@ from itertools import product
 from math import inf, prod
 
 from fairlead.model import Cluster, Function, Workflow
+from fairlead.model.slots import slots
 from fairlead.profile import Profile
-from fairlead.workload.parse.cluster import slots
 
 MAX_OUTCOMES = 65_536
 

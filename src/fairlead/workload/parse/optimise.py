@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from math import inf
 
 from fairlead.model import Workflow
-from fairlead.workload.parse.cluster import slots, why_not
+from fairlead.model.slots import slots
+from fairlead.workload.parse.cluster import why_not
 from fairlead.workload.parse.document import describe
 from fairlead.workload.parse.reader import Section, integer, one_of_names, sequence
 from fairlead.workload.scenario import Scenario

@@ -14,11 +14,11 @@ from fairlead.workload.parse.functions import parse_functions
 from fairlead.workload.parse.optimise import optimised, parse_optimise
 from fairlead.workload.parse.overrides import apply_override, read_overrides
 from fairlead.workload.parse.reader import Check, Section, a_name, choice, integer, number, sequence, text
-from fairlead.workload.parse.source import read_source, shipped_scenarios
+from fairlead.workload.parse.source import Document, read_source, shipped_scenarios
 from fairlead.workload.parse.workflows import parse_workflows
 from fairlead.workload.scenario import DecisionTime, NodeFault, PolicyChoice, PressureChange, Scenario, Sweep
 
-__all__ = ["CheckPolicy", "load_scenario", "parse_scenario", "scenario_points", "shipped_scenarios"]
+__all__ = ["CheckPolicy", "Document", "load_scenario", "parse_scenario", "scenario_points", "shipped_scenarios"]
 
 CheckPolicy = Callable[[PolicyChoice, str], list[Fault]]
 """Gives the faults of a choice; the second argument is its path, `policy` or `scaler`, with which theirs begin."""
@@ -43,7 +43,7 @@ _Data = dict[object, object]
 
 
 def load_scenario(
-    source: str | Path, *, overrides: Mapping[str, object] = {}, check_policy: CheckPolicy | None = None
+    source: str | Path | Document, *, overrides: Mapping[str, object] = {}, check_policy: CheckPolicy | None = None
 ) -> Scenario:
     """The scenario in a file, or the shipped one of that name, with `overrides` by dotted path.
 
@@ -54,7 +54,7 @@ def load_scenario(
 
 
 def scenario_points(
-    source: str | Path, overrides: Mapping[str, object] = {}, *, check_policy: CheckPolicy | None = None
+    source: str | Path | Document, overrides: Mapping[str, object] = {}, *, check_policy: CheckPolicy | None = None
 ) -> list[tuple[dict[str, object], Scenario]]:
     """One scenario per value of the sweep, with the setting that makes it; without a sweep, the only one.
 
@@ -106,7 +106,9 @@ class _File:
         self._pinned = self._pin_sweep(settings)
 
     @classmethod
-    def open(cls, source: str | Path, overrides: Mapping[str, object], check_policy: CheckPolicy | None) -> "_File":
+    def open(
+        cls, source: str | Path | Document, overrides: Mapping[str, object], check_policy: CheckPolicy | None
+    ) -> "_File":
         data, name, folder = read_source(source)
         return cls(data, str(source), name, folder, overrides, check_policy)
 
@@ -155,7 +157,7 @@ class _File:
         top.require("cluster", "functions", "workflows", "arrivals")
         part = top.part("cluster")
         cluster = None if part is None else parse_cluster(part)
-        functions, profiles = parse_functions(top.section("functions"), cluster)
+        functions, profiles = parse_functions(top.section("functions"), cluster, self._folder)
         flows = top.section("workflows")
         workflows = parse_workflows(flows, _names(data, "functions"))
         wishes = parse_optimise(flows, workflows)

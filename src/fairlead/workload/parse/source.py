@@ -1,6 +1,7 @@
 """Where scenario files come from: a path, or the name of one that is shipped."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -11,6 +12,19 @@ from fairlead.workload.parse.document import MAX_BYTES, parse_document
 _SUFFIXES = (".yaml", ".yml")
 
 
+@dataclass(frozen=True)
+class Document:
+    """A scenario that was made, not read from a file: what it is called in errors, its data, where its paths start."""
+
+    source: str
+    name: str
+    data: Mapping[object, object]
+    folder: Path = Path()
+
+    def __str__(self) -> str:
+        return self.source
+
+
 def shipped_scenarios() -> dict[str, str]:
     """Every scenario that comes with Fairlead: its name, and what it is in one line."""
     shipped = _shipped()
@@ -18,11 +32,13 @@ def shipped_scenarios() -> dict[str, str]:
     return {name: str(document.get("description", "")) for name, document in documents.items()}
 
 
-def read_source(source: str | Path) -> tuple[Mapping[object, object], str, Path]:
+def read_source(source: str | Path | Document) -> tuple[Mapping[object, object], str, Path]:
     """The data of a scenario, its default name, and the folder that its own paths start from.
 
     Raises `UnknownNameError` for what can only be a name, `ConfigError` for a file that cannot be read.
     """
+    if isinstance(source, Document):
+        return source.data, source.name, source.folder
     if not isinstance(source, Path) and not _looks_like_a_path(source):
         shipped = _shipped()
         if source in shipped:

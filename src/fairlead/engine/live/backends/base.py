@@ -54,6 +54,10 @@ class Backend(Protocol):
         """End an instance: at once, or after what it runs. Nothing more is reported of it."""
         ...
 
+    def put(self, data: bytes) -> Value:
+        """A value that came from outside, as instances take it: a large one is kept where they can read it."""
+        ...
+
     def release(self, value: Value) -> None:
         """A value is not needed any more: what it holds outside of itself may go."""
         ...

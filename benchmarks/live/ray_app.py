@@ -1,0 +1,103 @@
+"""The same stages on Ray Serve; run with the Python of an environment that has it.
+
+Set-up `default`: what `@serve.deployment` and `@serve.batch` do unless told otherwise, and worker processes at the low
+priority that Ray gives them. Set-up `256`: up to 256 requests at a replica at once, batches of eight, a wait of 2 ms,
+workers at normal priority. The access log and telemetry are off in both, which can only help.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import tempfile
+from typing import Any
+
+CPUS = 4
+
+
+def environment(setup: str) -> dict[str, str]:
+    """What has to be in the environment before Ray is imported."""
+    # Without authentication, which on one machine would only cost time, and leave a token in the home folder.
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+    return quiet | ({"RAY_worker_niceness": "0"} if setup == "256" else {})
+
+
+def build(serve: Any, kind: str, setup: str) -> Any:
+    """The application of this kind, bound."""
+    options: dict[str, object] = {"max_ongoing_requests": 256} if setup == "256" else {}
+    batching: dict[str, object] = {"max_batch_size": 8, "batch_wait_timeout_s": 0.002} if setup == "256" else {}
+
+    @serve.deployment(**options)
+    class Noop:
+        async def __call__(self, request: Any) -> dict[str, object]:
+            return {"output": (await request.json())["input"]}
+
+    @serve.deployment(**options)
+    class Last:
+        async def __call__(self, value: object) -> object:
+            return value
+
+    @serve.deployment(**options)
+    class Middle:
+        def __init__(self, following: Any) -> None:
+            self.following = following
+
+        async def __call__(self, value: object) -> object:
+            return await self.following.remote(value)
+
+    @serve.deployment(**options)
+    class First:
+        def __init__(self, following: Any) -> None:
+            self.following = following
+
+        async def __call__(self, request: Any) -> dict[str, object]:
+            return {"output": await self.following.remote((await request.json())["input"])}
+
+    @serve.deployment(**options)
+    class Batched:
+        @serve.batch(**batching)
+        async def run(self, values: list[object]) -> list[object]:
+            await asyncio.sleep(0.008 + 0.002 * len(values))
+            return values
+
+        async def __call__(self, request: Any) -> dict[str, object]:
+            return {"output": await self.run((await request.json())["input"])}
+
+    if kind == "noop3":
+        return First.bind(Middle.bind(Last.bind()))
+    return {"noop": Noop, "batched": Batched}[kind].bind()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=("noop", "noop3", "batched"))
+    parser.add_argument("--setup", choices=("default", "256"), default="default")
+    parser.add_argument("--port", type=int, required=True)
+    options = parser.parse_args()
+    os.environ.update(environment(options.setup))
+
+    import ray  # noqa: PLC0415 - reads the environment when it is imported
+    from ray import serve  # noqa: PLC0415
+
+    stop = {signal.SIGTERM, signal.SIGINT}
+    with tempfile.TemporaryDirectory(prefix="fl-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        # A replica books one CPU; three of them have to fit, on two cores too.
+        ray.init(address="local", num_cpus=CPUS, include_dashboard=False, log_to_driver=False, _temp_dir=folder)
+        try:
+            serve.start(http_options={"host": "127.0.0.1", "port": options.port})
+            serve.run(
+                build(serve, options.kind, options.setup),
+                name="bench",
+                route_prefix="/",
+                logging_config={"enable_access_log": False, "log_level": "ERROR"},
+            )
+            signal.pthread_sigmask(signal.SIG_BLOCK, stop)
+            print(f"Serving {options.kind} at http://127.0.0.1:{options.port}", flush=True)
+            signal.sigwait(stop)
+        finally:
+            serve.shutdown()
+            ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()

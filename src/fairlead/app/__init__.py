@@ -1,0 +1,26 @@
+"""Declaring an app: functions by decorator, workflows made of them, and the manifest that says it all without code.
+
+Light on purpose: every instance of a function imports this when it starts.
+"""
+
+from fairlead.app.compose import each, fork, switch
+from fairlead.app.declare import App, AppWorkflow, BoundStage
+from fairlead.app.function import AppFunction
+from fairlead.app.load import load_app
+from fairlead.app.manifest import FunctionSpec, Manifest, NodeSpec, StageSpec, WorkflowSpec
+
+__all__ = [
+    "App",
+    "AppFunction",
+    "AppWorkflow",
+    "BoundStage",
+    "FunctionSpec",
+    "Manifest",
+    "NodeSpec",
+    "StageSpec",
+    "WorkflowSpec",
+    "each",
+    "fork",
+    "load_app",
+    "switch",
+]

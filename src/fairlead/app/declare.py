@@ -1,0 +1,311 @@
+"""An app: functions, and the workflows made of them, declared in a Python file."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite
+from os import PathLike
+from types import MappingProxyType
+from typing import overload
+
+import msgspec
+
+from fairlead.app.compile import Compiled, compile_body
+from fairlead.app.compose import Body, body_of
+from fairlead.app.evaluate import answer
+from fairlead.app.function import MAX_CONFIGURATIONS, MISSING, AppFunction, batch_sizes, number, numbers, whole
+from fairlead.app.manifest import FunctionSpec, Manifest, NodeSpec, WorkflowSpec
+from fairlead.app.names import checked_name
+from fairlead.app.units import seconds, seconds_or_none
+from fairlead.errors import UnknownNameError
+
+Decorator = Callable[[Callable[..., object]], AppFunction]
+
+
+class AppWorkflow(msgspec.Struct, frozen=True, eq=False):
+    """A workflow as declared. Called in a unit test it does all its stages, one after the other, in this process."""
+
+    spec: WorkflowSpec
+    body: Body
+    compiled: Compiled
+
+    @property
+    def name(self) -> str:
+        """What it is called with."""
+        return self.spec.name
+
+    def __call__(self, value: object) -> object:
+        """The answer to this value."""
+        return answer(self.spec, self.compiled, value)
+
+
+class BoundStage(msgspec.Struct, frozen=True):
+    """What an instance needs to run a stage."""
+
+    name: str
+    function: AppFunction
+    splits: bool
+    choose: Callable[[object], str | None]
+    """The label of the arm that follows an output; None where nothing is to choose. It raises what the chooser does."""
+
+
+class App:
+    """Functions and workflows under one name; what `fairlead serve` serves.
+
+    Args:
+        name: Part of the address of its workflows.
+        nodes: Parts of the machine that are treated as nodes; without any, the whole machine is one. See `node`.
+        policy: Who decides, by name; `fairlead policies` lists them.
+        parameters: Those of the policy that are not left at their defaults.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        nodes: Sequence[NodeSpec] = (),
+        policy: str = "punctual",
+        parameters: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        self.name = checked_name(name, "an app")
+        if not isinstance(policy, str) or not policy:
+            raise ValueError(f"policy must be the name of a policy; got {policy!r}.")
+        self.policy = policy
+        self.parameters = dict(parameters)
+        self._functions: dict[str, AppFunction] = {}
+        self._workflows: dict[str, AppWorkflow] = {}
+        self._nodes: dict[str, NodeSpec] = {}
+        self._stages: dict[str, BoundStage] = {}  # by "workflow/stage"
+        for each in nodes:
+            if not isinstance(each, NodeSpec):
+                raise ValueError(f"nodes must be made by app.node(...) or NodeSpec(...); got {each!r}.")
+            self.node(each.name, vcpus=each.vcpus, speed=each.speed, memory_gb=each.memory_gb)
+
+    @property
+    def functions(self) -> Mapping[str, AppFunction]:
+        """By name, in order of declaration."""
+        return MappingProxyType(self._functions)
+
+    @property
+    def workflows(self) -> Mapping[str, AppWorkflow]:
+        """By name, in order of declaration."""
+        return MappingProxyType(self._workflows)
+
+    @overload
+    def function(self, code: Callable[..., object], /) -> AppFunction: ...
+
+    @overload
+    def function(
+        self,
+        /,
+        *,
+        batch: int | Iterable[int] = 1,
+        vcpus: float | Iterable[float] = 1,
+        gpu: float | Iterable[float] = 0,
+        memory_gb: float = 0,
+        setup: Callable[[], object] | None = None,
+        retries: int = 0,
+        run_limit_s: float | str | None = 60,
+        start_limit_s: float | str | None = 60,
+        keep_alive_s: float | str = 600,
+        warm: int = 1,
+        name: str | None = None,
+        batched: bool | None = None,
+    ) -> Decorator: ...
+
+    def function(
+        self,
+        code: Callable[..., object] | None = None,
+        /,
+        *,
+        batch: int | Iterable[int] = 1,
+        vcpus: float | Iterable[float] = 1,
+        gpu: float | Iterable[float] = 0,
+        memory_gb: float = 0,
+        setup: Callable[[], object] | None = None,
+        retries: int = 0,
+        run_limit_s: float | str | None = 60,
+        start_limit_s: float | str | None = 60,
+        keep_alive_s: float | str = 600,
+        warm: int = 1,
+        name: str | None = None,
+        batched: bool | None = None,
+    ) -> AppFunction | Decorator:
+        """Declare a function: a decorator, with or without arguments. What is declared can still be called.
+
+        Args:
+            batch: Invocations that one run takes. A number is the greatest (8 stands for 1, 2, 4, 8); several are the
+                sizes themselves. Above 1 the function takes and returns lists.
+            vcpus: How many an instance gets; several, to let the policy choose.
+            gpu: How many vGPUs an instance gets; several, to let the policy choose.
+            memory_gb: What an instance may use at most; 0 is no limit.
+            setup: Called once per instance, before it takes work; what it returns (a model, say) becomes the first
+                argument of every call.
+            retries: Further attempts after one that failed.
+            run_limit_s: How long a run may take before its instance is ended; None is no limit.
+            start_limit_s: How long an instance may take to start, `setup` included.
+            keep_alive_s: How long an instance without work is kept.
+            warm: Instances that are kept ready from the start.
+            name: What it is called; without, as in Python.
+            batched: Whether it takes and returns lists; only to say so where every batch is of 1.
+        """
+        sizes = batch_sizes(batch)
+        if batched is False and sizes[-1] > 1:
+            raise ValueError(f"a batch above 1 needs a function that takes a list; got batch={batch!r}, batched=False.")
+        spec = FunctionSpec(
+            name="unnamed",
+            batch=sizes,
+            vcpus=numbers(vcpus, "vcpus", least=0, is_open=True),
+            vgpus=numbers(gpu, "gpu", least=0),
+            memory_gb=number(memory_gb, "memory_gb", least=0),
+            is_batched=sizes[-1] > 1 or batched is True,
+            has_setup=setup is not None,
+            retries=whole(retries, "retries"),
+            run_limit_s=seconds_or_none(run_limit_s, "run_limit_s"),
+            start_limit_s=seconds_or_none(start_limit_s, "start_limit_s"),
+            keep_alive_s=seconds(keep_alive_s, "keep_alive_s"),
+            warm=whole(warm, "warm"),
+        )
+        if (count := len(sizes) * len(spec.vcpus) * len(spec.vgpus)) > MAX_CONFIGURATIONS:
+            raise ValueError(f"this makes {count:,} configurations; {MAX_CONFIGURATIONS:,} are the most.")
+
+        def declare(code: Callable[..., object]) -> AppFunction:
+            called = checked_name(name if name is not None else getattr(code, "__name__", None), "a function")
+            if called in self._functions:
+                raise ValueError(f"the app {self.name!r} has two functions named {called!r}; give one another name=...")
+            declared = AppFunction(code, setup, msgspec.structs.replace(spec, name=called))
+            self._functions[called] = declared
+            return declared
+
+        return declare if code is None else declare(code)
+
+    def node(self, name: str, *, vcpus: float, speed: float = 1, memory_gb: float | None = None) -> NodeSpec:
+        """Treat a part of this machine as a node: it never gets more than `vcpus` x `speed` real cores.
+
+        A node of speed 0.5 takes twice as long for everything.
+        """
+        checked_name(name, "a node")
+        if name in self._nodes:
+            raise ValueError(f"the app {self.name!r} has two nodes named {name!r}.")
+        if memory_gb is not None:
+            memory_gb = number(memory_gb, f"memory_gb of node {name!r}", least=0, is_open=True)
+        spec = NodeSpec(
+            name=name,
+            vcpus=number(vcpus, f"vcpus of node {name!r}", least=0, is_open=True),
+            speed=number(speed, f"speed of node {name!r}", least=0, is_open=True),
+            memory_gb=memory_gb,
+        )
+        self._nodes[name] = spec
+        return spec
+
+    def workflow(
+        self,
+        name: str,
+        body: Body,
+        *,
+        slo: float | str | None = None,
+        cost_usd: float | None = None,
+        example: object = MISSING,
+        description: str = "",
+    ) -> AppWorkflow:
+        """Declare a workflow.
+
+        Args:
+            name: What it is called with.
+            body: A function, `a >> b`, `fork`, `each`, `switch`.
+            slo: How soon it must answer, such as "800ms" or 0.8 (seconds); None is no objective.
+            cost_usd: What one request may cost at most.
+            example: An input to try it with: `fairlead profile` and `fairlead load` take it.
+            description: One sentence for those who call it.
+        """
+        checked_name(name, "a workflow")
+        if name in self._workflows:
+            raise ValueError(f"the app {self.name!r} has two workflows named {name!r}.")
+        try:
+            body_of(body, "its body")
+            compiled = compile_body(body)
+        except ValueError as error:
+            raise ValueError(f"workflow {name!r}: {error}") from None
+        for code in compiled.codes.values():
+            if self._functions.get(code.name) is not code:
+                raise ValueError(f"workflow {name!r}: function {code.name!r} is not of the app {self.name!r}.")
+        spec = WorkflowSpec(
+            name=name,
+            stages=compiled.stages,
+            answer=compiled.answer,
+            slo_s=seconds_or_none(slo, "slo"),
+            cost_usd=_positive_or_none(cost_usd, "cost_usd"),
+            splits_input=compiled.splits_input,
+            example=None if example is MISSING else _packed(example, name),
+            description=description,
+        )
+        workflow = AppWorkflow(spec, body, compiled)
+        self._workflows[name] = workflow
+        self._bind(workflow)
+        return workflow
+
+    def workflow_from(self, source: str | PathLike[str], *, example: object = MISSING) -> AppWorkflow:
+        """Declare a workflow from a document of the CNCF Serverless Workflow DSL 1.0: a path, or the text itself."""
+        from fairlead.app.dsl import read_workflow  # noqa: PLC0415 - on demand: who reads none needs no YAML library
+
+        read = read_workflow(source, self)
+        return self.workflow(
+            read.name, read.body, slo=read.slo_s, cost_usd=read.cost_usd, example=example, description=read.description
+        )
+
+    def manifest(self) -> Manifest:
+        """All that can be said of this app without its code."""
+        if not self._workflows:
+            raise ValueError(f"the app {self.name!r} has no workflow; declare one with app.workflow(name, body).")
+        manifest = Manifest(
+            name=self.name,
+            functions=tuple(function.spec for function in self._functions.values()),
+            workflows=tuple(workflow.spec for workflow in self._workflows.values()),
+            nodes=tuple(self._nodes.values()),
+            policy=self.policy,
+            parameters=self.parameters,
+        )
+        try:
+            same = msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest) == manifest
+        except TypeError:
+            same = False
+        if not same:
+            raise ValueError(f"the parameters of the app {self.name!r} must be plain values; got {self.parameters!r}.")
+        return manifest
+
+    def stage(self, key: str) -> BoundStage:
+        """What an instance needs to run the stage that goes by "workflow/stage". Asked for every invocation."""
+        found = self._stages.get(key)
+        if found is not None:
+            return found
+        name, _, stage = key.partition("/")
+        if name not in self._workflows:
+            raise UnknownNameError("workflow", name, self._workflows)
+        known = [each.name for each in self._workflows[name].spec.stages]
+        raise UnknownNameError(f"stage of workflow {name!r}", stage, known)
+
+    def _bind(self, workflow: AppWorkflow) -> None:
+        for stage in workflow.spec.stages:
+            switch = workflow.compiled.switches.get(stage.name)
+            self._stages[f"{workflow.name}/{stage.name}"] = BoundStage(
+                name=stage.name,
+                function=self._functions[stage.function],
+                splits=stage.splits,
+                choose=_nothing_to_choose if switch is None else switch.choose,
+            )
+
+
+def _nothing_to_choose(output: object) -> None:
+    return None
+
+
+def _positive_or_none(value: float | None, name: str) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (is_number and isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a positive number, or None; got {value!r}.")
+    return None if value is None else float(value)
+
+
+def _packed(example: object, workflow: str) -> bytes:
+    try:
+        return msgspec.msgpack.encode(example)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"workflow {workflow!r}: the example must be made of plain values: {error}.") from None

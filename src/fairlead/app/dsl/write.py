@@ -1,0 +1,122 @@
+"""From a workflow to a document. Reading it again gives the same workflow."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import yaml
+
+from fairlead.app.compose import ITEMS, Body, Code, Each, Fork, Named, Switch, name_of, steps
+from fairlead.app.dsl.document import DIRECTIVES, EXTENSION, RESERVED_CALLS, duration_of
+from fairlead.app.expression import Cases
+
+if TYPE_CHECKING:
+    from fairlead.app.declare import AppWorkflow
+
+_ITEM = "item"
+
+Task = dict[str, object]
+
+
+def write_workflow(workflow: "AppWorkflow", *, namespace: str = "default", version: str = "1.0.0") -> str:
+    """The document of a workflow, in YAML. Its example stays behind: the DSL has no place for one.
+
+    Raises `ValueError` for what a document cannot say: a chooser that is Python code (see `expression.cases`).
+    """
+    spec = workflow.spec
+    for function in {stage.function for stage in spec.stages} & set(RESERVED_CALLS):
+        raise ValueError(f"workflow {spec.name!r}: call {function} means something else in a document; rename it.")
+    extension: dict[str, object] = {}
+    name = spec.name.strip("_-").replace("_", "-").lower() or "workflow"
+    if name != spec.name:
+        extension["name"] = spec.name
+    if spec.cost_usd is not None:
+        extension["cost_usd"] = spec.cost_usd
+    document: Task = {"dsl": "1.0.0", "namespace": namespace, "name": name, "version": version}
+    if spec.description:
+        document["summary"] = spec.description
+    if extension:
+        document["metadata"] = {EXTENSION: extension}
+    written: Task = {"document": document}
+    if spec.slo_s is not None:
+        written["timeout"] = {"after": duration_of(spec.slo_s)}
+    try:
+        written["do"] = _Writer([stage.name for stage in spec.stages]).sequence(workflow.body)
+    except ValueError as error:
+        raise ValueError(f"workflow {spec.name!r}: {error}") from None
+    text: str = yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+class _Writer:
+    """Writes bodies in the order in which they were compiled, so that stages come by their names."""
+
+    def __init__(self, stages: list[str]) -> None:
+        self._stages = iter(stages)
+        self._taken = {*stages, *DIRECTIVES}
+
+    def sequence(self, body: Body, is_item: bool = False) -> list[Task]:
+        """A body as a list of tasks; `is_item` says that its first call takes an item."""
+        return [self._task(step, is_item and i == 0) for i, step in enumerate(steps(body))]
+
+    def _task(self, body: Body, is_item: bool = False) -> Task:
+        match body:
+            case Code() | Named():
+                code = body.code if isinstance(body, Named) else body
+                argument = {"with": {"input": f"${{ ${_ITEM} }}"}} if is_item else {}
+                return {next(self._stages): {"call": code.name, **argument}}
+            case Fork():
+                name = self._name("fork")
+                return {name: {"fork": {"compete": False, "branches": [self._one(each) for each in body.branches]}}}
+            case Each():
+                task: Task = {"for": {"each": _ITEM, "in": "${ . }"}}
+                name = self._name("each")
+                task["do"] = self.sequence(body.body, is_item=True)
+                if body.items != ITEMS:
+                    task["metadata"] = {EXTENSION: {"items": list(body.items)}}
+                return {name: task}
+            case Switch():
+                return {self._name("switch"): {"do": list(self._switch(body))}}
+        raise TypeError(f"{body!r} is no body that can be written.")
+
+    def _one(self, body: Body) -> Task:
+        """A body as one task."""
+        if len(steps(body)) > 1:
+            name = self._name("steps")
+            return {name: {"do": self.sequence(body)}}
+        return self._task(body)
+
+    def _switch(self, body: Switch) -> "Iterator[Task]":
+        """The tasks of a list that is left when an arm is done."""
+        if not isinstance(body.chooser, Cases):
+            raise ValueError(
+                f"the chooser {name_of(body.chooser)} is Python code, which a document cannot hold; "
+                "write it as cases({label: expression}, default=label)."
+            )
+        choice = self._name("choose")
+        arms = {label: self._arm(label, arm) for label, arm in body.arms.items() if arm is not None}
+        then = {label: next(iter(arms[label])) if label in arms else "exit" for label in body.arms}
+        labels: list[str] = []
+        written: list[Task] = []
+        for label, condition in (*body.chooser.conditions, (body.chooser.default, None)):
+            labels.append(label)
+            name = label if labels.count(label) == 1 else f"{label} ({labels.count(label)})"
+            when = {} if condition is None else {"when": f"${{ {condition} }}"}
+            written.append({name: {**when, "then": then[label]}})
+        task: Task = {"switch": written}
+        if len(set(body.shares.values())) > 1:
+            task["metadata"] = {EXTENSION: {"weights": dict(body.shares)}}
+        yield {choice: task}
+        yield from arms.values()
+
+    def _arm(self, label: str, body: Body) -> Task:
+        name = self._name(label)
+        return {name: {"do": self.sequence(body), "then": "exit"}}
+
+    def _name(self, wanted: str) -> str:
+        """A name that no other task has."""
+        name, count = wanted, 1
+        while name in self._taken:
+            count += 1
+            name = f"{wanted}-{count}"
+        self._taken.add(name)
+        return name

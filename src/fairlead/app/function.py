@@ -1,0 +1,149 @@
+"""A function of an app: the code, what an instance of it may use, and how to call it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from inspect import Parameter, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
+from math import isfinite
+from typing import Any, TypeVar
+
+from fairlead.app.compose import Code, name_of
+from fairlead.app.manifest import FunctionSpec
+
+Number = TypeVar("Number", int, float)
+
+MAX_CONFIGURATIONS = 10_000
+"""Of one function; a scenario file holds no more either."""
+
+MISSING: object = object()
+"""Says that nothing was given, where None would be something."""
+
+
+class AppFunction(Code):
+    """A function as declared. Called in a unit test it does what an instance does, in this process.
+
+    A batched one takes the list of a batch's arguments and returns as many results. If there is a `setup`, its result
+    comes first, before the argument: the first call gets it, and every later one has the same.
+    """
+
+    def __init__(self, code: Callable[..., object], setup: Callable[[], object] | None, spec: FunctionSpec) -> None:
+        _check_code(code, spec, setup)
+        self.name = spec.name
+        self.spec = spec
+        self.setup = setup
+        self._model = MISSING
+        self.__wrapped__ = code
+        self.__name__ = spec.name
+        self.__doc__ = code.__doc__
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether it takes and returns lists."""
+        return self.spec.is_batched
+
+    def prepare(self) -> None:
+        """Run `setup`, unless it has been: what makes the difference between a cold and a warm instance."""
+        if self.setup is not None and self._model is MISSING:
+            self._model = self.setup()
+
+    def __call__(self, argument: object) -> object:
+        """What the code gives for this argument; of a batched function, for this list of arguments."""
+        if self.setup is None:
+            return self.__wrapped__(argument)
+        self.prepare()
+        return self.__wrapped__(self._model, argument)
+
+    def __repr__(self) -> str:
+        return f"<function {self.name} of an app>"
+
+
+def numbers(value: object, name: str, *, least: float, is_open: bool = False) -> tuple[float, ...]:
+    """One number, or several different ones in ascending order, each at least (`is_open`: above) `least`."""
+    found = []
+    for each in _listed(value):
+        is_number = isinstance(each, int | float) and not isinstance(each, bool) and isfinite(each)
+        if not is_number or each < least or (is_open and each == least):
+            bound = "above" if is_open else "at least"
+            raise ValueError(f"{name} must be a number {bound} {least:g}, or several; got {value!r}.")
+        found.append(float(each))
+    return _ascending(found, name, value)
+
+
+def number(value: object, name: str, *, least: float, is_open: bool = False) -> float:
+    """One number, at least (`is_open`: above) `least`."""
+    found = numbers(value, name, least=least, is_open=is_open)
+    if len(found) > 1:
+        raise ValueError(f"{name} must be one number; got {value!r}.")
+    return found[0]
+
+
+def batch_sizes(value: object) -> tuple[int, ...]:
+    """Batch sizes in ascending order. One number is the greatest: below it come the powers of two."""
+    sizes = []
+    for size in _listed(value):
+        if type(size) is not int or size < 1:
+            asked = "a whole number of at least 1, or several such as (1, 2, 4, 8)"
+            raise ValueError(f"batch must be {asked}; got {value!r}.")
+        sizes.append(size)
+    if isinstance(value, int):
+        sizes = [*(1 << power for power in range(value.bit_length()) if 1 << power < value), value]
+    return _ascending(sizes, "batch", value)
+
+
+def whole(value: object, name: str) -> int:
+    """A whole number that is not negative."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} must be a whole number of at least 0; got {value!r}.")
+    return value
+
+
+def _listed(value: object) -> list[Any]:
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes | dict) else [value]
+
+
+def _ascending(found: list[Number], name: str, value: object) -> tuple[Number, ...]:
+    if not found:
+        raise ValueError(f"{name} must name at least one value; got {value!r}.")
+    if len(set(found)) < len(found):
+        raise ValueError(f"{name} names a value twice: {value!r}.")
+    return tuple(sorted(found))
+
+
+def _check_code(code: Callable[..., object], spec: FunctionSpec, setup: object) -> None:
+    if not callable(code):
+        raise ValueError(f"@app.function decorates a function; got {code!r}.")
+    if setup is not None and not callable(setup):
+        raise ValueError(f"setup of function {spec.name!r} must be a function without arguments; got {setup!r}.")
+    if iscoroutinefunction(code) or isasyncgenfunction(code):
+        raise ValueError(
+            f"function {spec.name!r} is async; declare it with plain def. An instance runs one batch at a time, "
+            "and others run beside it."
+        )
+    if isgeneratorfunction(code):
+        raise ValueError(f"function {spec.name!r} yields; it must return its output, as a list if there are several.")
+    if setup is not None and not _takes(setup, 0):
+        raise ValueError(f"setup of function {spec.name!r} must take no argument; it has {signature(setup)}.")
+    argument = "a list of arguments" if spec.is_batched else "one argument"
+    wanted = argument if setup is None else f"the result of setup, then {argument}"
+    if not _takes(code, 1 + (setup is not None)):
+        raise ValueError(f"function {spec.name!r} must take {wanted}; it is {name_of(code)}{signature(code)}.")
+
+
+def _takes(code: Callable[..., object], count: int) -> bool:
+    """Whether so many positional arguments fit; yes where Python cannot tell."""
+    try:
+        parameters = signature(code).parameters.values()
+    except (TypeError, ValueError):  # of some built-in functions
+        return True
+    positional = [p for p in parameters if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+    least = sum(p.default is Parameter.empty for p in positional)
+    most = float("inf") if any(p.kind is Parameter.VAR_POSITIONAL for p in parameters) else len(positional)
+    named = any(p.kind is Parameter.KEYWORD_ONLY and p.default is Parameter.empty for p in parameters)
+    return least <= count <= most and not named
+
+
+def batch_faults(results: object, count: int, name: str) -> str | None:
+    """What is wrong with what a batched function returned; None if nothing is."""
+    if not isinstance(results, Sequence) or isinstance(results, str | bytes):
+        return f"the batched function {name!r} must return a list; it returned {type(results).__name__}."
+    if len(results) != count:
+        return f"the batched function {name!r} got {count} arguments and returned {len(results)} results."
+    return None

@@ -1,0 +1,85 @@
+"""Running an app file: where it is, which app in it, and whose fault it was."""
+
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType, TracebackType
+
+from fairlead.app.declare import App
+from fairlead.errors import ConfigError, Fault
+
+_OWN = str(Path(__file__).parent)
+
+
+def split_address(address: str | Path) -> tuple[Path, str | None]:
+    """`app.py:name` as file and name; without a name, None."""
+    text = str(address)
+    path, sign, name = text.rpartition(":")
+    if sign and path.endswith(".py") and name.isidentifier():
+        return Path(path), name
+    return Path(text), None
+
+
+def load_app(path: str | Path, name: str | None = None) -> App:
+    """Run an app file in a module of its own and give the app in it.
+
+    `name` (or a path such as `app.py:name`) says which, if there are several. The file's folder comes first on
+    `sys.path`, as when Python runs it. Raises `ConfigError`, which says what in the file was wrong and at which line.
+    """
+    file, named = split_address(path)
+    name = name or named
+    module = _run(file)
+    found = {each: value for each, value in vars(module).items() if isinstance(value, App)}
+    if name is not None:
+        if name not in found:
+            listed = ", ".join(found) or "none"
+            raise ConfigError(str(file), [Fault("", f"there is no app {name!r} in it. Those there are: {listed}.")])
+        return found[name]
+    if not found:
+        raise ConfigError(str(file), [Fault("", "there is no app in it; declare one: app = App('name').")])
+    if len({id(app) for app in found.values()}) > 1:
+        message = f"there are several apps in it: {', '.join(found)}. Name one, such as {file}:{next(iter(found))}."
+        raise ConfigError(str(file), [Fault("", message)])
+    return next(iter(found.values()))
+
+
+def _run(file: Path) -> ModuleType:
+    try:
+        source = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(str(file), [Fault("", f"cannot be read: {error.strerror or error}.")]) from None
+    module = ModuleType(f"fairlead_app_{file.stem}")
+    module.__file__ = str(file.resolve())
+    folder = str(file.resolve().parent)
+    if sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)
+    sys.modules[module.__name__] = module  # dataclasses, for one, look a class's module up there
+    try:
+        # Compiled here, not imported: a cached compilation goes by whole seconds, and a file may be replaced faster.
+        exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(str(file), [_fault(error, module.__file__)]) from None
+    return module
+
+
+def _fault(error: BaseException, file: str) -> Fault:
+    """What the file raised, with the line of it; the way there only if it goes through other code of the user's."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return Fault(f"line {error.lineno}", f"{type(error).__name__}: {error.msg}.")
+    frames = traceback.extract_tb(_from(error.__traceback__, file))
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    where = f"line {lines[-1]}" if lines else ""
+    if isinstance(error, SystemExit):
+        return Fault(where, f"it ends the process ({error.code!r}); put that under if __name__ == '__main__'.")
+    if isinstance(error, ValueError | ConfigError) and frames and frames[-1].filename.startswith(_OWN):
+        return Fault(where, str(error))  # ours, about what the line declares: our own lines would not help
+    what = "".join(traceback.format_exception_only(error)).strip()
+    tail = "".join(traceback.format_list(frames)).rstrip()
+    return Fault(where, f"{what}\n{tail}" if len(frames) > 1 else what)
+
+
+def _from(trace: TracebackType | None, file: str) -> TracebackType | None:
+    """The part of a traceback that begins in this file."""
+    while trace is not None and trace.tb_frame.f_code.co_filename != file:
+        trace = trace.tb_next
+    return trace

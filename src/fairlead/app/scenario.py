@@ -1,0 +1,200 @@
+"""An app as a scenario: what the simulator, the planner and the live controller work from.
+
+How long a function takes is measured (`fairlead profile`) or, until then, assumed: a prior, which the controller
+corrects from what it sees.
+"""
+
+import os
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+
+import msgspec
+
+from fairlead.app.load import split_address
+from fairlead.app.manifest import FunctionSpec, Manifest, WorkflowSpec
+from fairlead.errors import ConfigError, Fault
+from fairlead.model import SLO, Cluster, Configuration, Function, Node, Stage, Workflow
+from fairlead.profile import Profile, Row, Table, space
+from fairlead.profile.measured import read_profiles
+from fairlead.workload.arrivals import Poisson
+from fairlead.workload.scenario import PolicyChoice, Scenario
+
+PRIOR_S = 0.010
+"""Assumed for one invocation, in any configuration."""
+
+PRIOR_GROWTH = 0.2
+"""Assumed for each further invocation of a batch, as a share of the first."""
+
+PRIOR_COLD_START_S = 0.3
+
+RATE_RPS = 10.0
+"""Requests per second of every workflow in a simulation, if nothing is said."""
+
+
+def scenario_of(
+    manifest: Manifest,
+    *,
+    profiles: Mapping[str, Profile] = {},
+    cluster: Cluster | None = None,
+    rate_rps: float = RATE_RPS,
+    duration_s: float = 60.0,
+) -> Scenario:
+    """The scenario of an app: its functions and workflows, on its nodes, each workflow called at random at this rate.
+
+    A function without a profile gets the prior. Configurations that no node can hold, or of which a profile says
+    nothing, are left out. Raises `ConfigError` if that leaves a function with none.
+    """
+    cluster = cluster or cluster_of(manifest)
+    found: dict[str, Profile] = {}
+    faults = []
+    for spec in manifest.functions:
+        try:
+            found[spec.name] = _profile(spec, profiles.get(spec.name), cluster)
+        except ValueError as error:
+            faults.append(Fault(f"functions.{spec.name}", str(error)))
+    if faults:
+        raise ConfigError(manifest.name, faults)
+    return Scenario(
+        name=manifest.name,
+        cluster=cluster,
+        functions={spec.name: _function(spec) for spec in manifest.functions},
+        profiles=found,
+        workflows={spec.name: workflow_of(spec) for spec in manifest.workflows},
+        arrivals=tuple(Poisson(spec.name, rate_rps=rate_rps) for spec in manifest.workflows),
+        duration_s=duration_s,
+        policy=PolicyChoice(name=manifest.policy, parameters=manifest.parameters),
+    )
+
+
+def profile_beside(path: str | Path) -> dict[str, Profile]:
+    """The measured profiles that lie beside an app file, as `fairlead profile` writes them; empty without any."""
+    file, _ = split_address(path)
+    beside = file.with_suffix(".profile.json")
+    return read_profiles(beside) if beside.is_file() else {}
+
+
+def cluster_of(manifest: Manifest) -> Cluster:
+    """The nodes that an app asks for, each a kind of its own; without any, this machine as one node `local`."""
+    nodes = [
+        Node(
+            name=spec.name,
+            kind=spec.name,
+            vcpus=spec.vcpus,
+            memory_gb=inf if spec.memory_gb is None else spec.memory_gb,
+            speed=spec.speed,
+        )
+        for spec in manifest.nodes
+    ]
+    return Cluster(nodes=tuple(nodes) or (_this_machine(),))
+
+
+def workflow_of(spec: WorkflowSpec) -> Workflow:
+    """The graph of a workflow, and its objective."""
+    stages = [
+        Stage(
+            name=stage.name,
+            function=stage.function,
+            after=stage.after,
+            when=stage.when,
+            map=stage.map,
+            join=stage.join,
+        )
+        for stage in spec.stages
+    ]
+    latency_s = inf if spec.slo_s is None else spec.slo_s
+    cost_usd = inf if spec.cost_usd is None else spec.cost_usd
+    return Workflow(name=spec.name, stages=tuple(stages), slo=SLO(latency_s=latency_s, cost_usd=cost_usd))
+
+
+def document_of(scenario: Scenario) -> dict[object, object]:
+    """The scenario of an app as a scenario file has it, so that every setting of it can be set otherwise."""
+    return {
+        "name": scenario.name,
+        "duration_s": scenario.duration_s,
+        "cluster": {"nodes": [_plain(node, leave_out=("devices",)) for node in scenario.cluster.nodes]},
+        "functions": {
+            name: _plain(function, leave_out=("name", "buffers")) | _latency(scenario.profiles[name])
+            for name, function in scenario.functions.items()
+        },
+        "workflows": {
+            name: {
+                "stages": {
+                    stage.name: {
+                        key: value for key, value in _plain(stage).items() if key != "name" and value is not None
+                    }
+                    for stage in workflow.stages
+                },
+                "slo": _plain(workflow.slo),
+            }
+            for name, workflow in scenario.workflows.items()
+        },
+        "arrivals": [{"process": "poisson", **_plain(each)} for each in scenario.arrivals if isinstance(each, Poisson)],
+        "policy": {"dispatch": scenario.policy.name, **scenario.policy.parameters},
+    }
+
+
+def _latency(profile: Profile) -> dict[str, object]:
+    assert isinstance(profile.law, Table)
+    rows = [{key: value for key, value in _plain(row).items() if value is not None} for row in profile.law.rows]
+    cold_start = dict(profile.cold_start_by_kind) or profile.cold_start_s
+    return {
+        "latency": {"table": rows},
+        "configurations": [_plain(configuration) for configuration in profile.configurations],
+        "cold_start_s": cold_start,
+        "noise": profile.noise,
+    }
+
+
+def _plain(value: msgspec.Struct, leave_out: tuple[str, ...] = ()) -> dict[str, object]:
+    plain = {key: msgspec.to_builtins(each) for key, each in msgspec.structs.asdict(value).items()}
+    return {key: list(each) if isinstance(each, tuple) else each for key, each in plain.items() if key not in leave_out}
+
+
+def _function(spec: FunctionSpec) -> Function:
+    return Function(
+        name=spec.name,
+        memory_gb=spec.memory_gb,
+        keep_alive_s=spec.keep_alive_s,
+        warm=spec.warm,
+        idle_holds="memory",  # a process without work takes no CPU time
+        retries=spec.retries,
+        run_limit_s=inf if spec.run_limit_s is None else spec.run_limit_s,
+        start_limit_s=inf if spec.start_limit_s is None else spec.start_limit_s,
+    )
+
+
+def _profile(spec: FunctionSpec, measured: Profile | None, cluster: Cluster) -> Profile:
+    declared = space(spec.batch, spec.vcpus, spec.vgpus)
+    fitting = [each for each in declared if any(_holds(node, each, spec.memory_gb) for node in cluster.nodes)]
+    if not fitting:
+        nodes = ", ".join(f"{node.vcpus:g} vCPU and {node.memory_gb:.3g} GB" for node in cluster.nodes)
+        least = f"{declared[0]} and {spec.memory_gb:g} GB" if spec.memory_gb else str(declared[0])
+        no_device = " and no GPU" if declared[0].vgpus and not any(node.devices for node in cluster.nodes) else ""
+        raise ValueError(f"no node can hold an instance of it: it needs at least {least}; there is {nodes}{no_device}.")
+    if measured is not None:
+        known = [each for each in fitting if any(measured.law.mean_s(each, kind) < inf for kind in cluster.kinds)]
+        if not known:
+            raise ValueError("its profile says nothing of the configurations that it has now; measure it again.")
+        return msgspec.structs.replace(measured, configurations=tuple(known))
+    rows = [Row(seconds=prior_s(each.batch), batch=each.batch, vcpus=each.vcpus, vgpus=each.vgpus) for each in fitting]
+    return Profile(law=Table(tuple(rows)), configurations=tuple(fitting), cold_start_s=PRIOR_COLD_START_S)
+
+
+def prior_s(batch: int) -> float:
+    """How long a run is assumed to take that nobody has measured."""
+    return round(PRIOR_S * (1 + PRIOR_GROWTH * (batch - 1)), 9)
+
+
+def _holds(node: Node, configuration: Configuration, memory_gb: float) -> bool:
+    by_device = max((device.vgpus for device in node.devices), default=0.0)
+    fits = configuration.vcpus <= node.vcpus and configuration.vgpus <= by_device
+    return fits and (configuration.memory_gb or memory_gb) <= node.memory_gb
+
+
+def _this_machine() -> Node:
+    vcpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory_gb = inf
+    if hasattr(os, "sysconf") and {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= os.sysconf_names.keys():
+        memory_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    return Node(name="local", kind="local", vcpus=vcpus, memory_gb=memory_gb)

@@ -1,0 +1,186 @@
+"""`fairlead profile`: the functions of an app, measured on this machine."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Annotated
+
+import msgspec
+import typer
+import uvloop
+from rich.console import Console
+from rich.text import Text
+
+from fairlead.app.describe import describe
+from fairlead.app.load import split_address
+from fairlead.app.manifest import Manifest
+from fairlead.app.scenario import cluster_of
+from fairlead.app.units import seconds
+from fairlead.cli.errors import FAILED, UsageError, warn
+from fairlead.cli.outputs import STDOUT, check_files, write_json
+from fairlead.cli.progress import ShareProgress
+from fairlead.cli.tables import NOTHING, fit_table
+from fairlead.engine.live.backends.local import LocalBackend
+from fairlead.engine.live.limits import make_limiter
+from fairlead.engine.live.measuring import QUICK, Effort, Measurement, measure
+from fairlead.engine.live.store import Store
+from fairlead.errors import UnknownNameError
+from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, as_plain, read_measured, write_measured
+from fairlead.report.profile_figure import profile_figure
+
+BUSY = 0.15
+"""Share of the CPUs in the hands of others from which on a measurement is suspect."""
+
+
+def profile(
+    app: Annotated[
+        str | None,
+        typer.Argument(metavar="APP", show_default=False, help="An app file, such as app.py or app.py:name."),
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", show_default="30s", help="How long to measure in all, about.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the profile goes. Default: beside the app, as APP.profile.json."),
+    ] = None,
+    functions: Annotated[
+        list[str] | None,
+        typer.Option("--function", metavar="NAME", help="Measure this one only; repeatable. Others are kept."),
+    ] = None,
+    is_quick: Annotated[bool, typer.Option("--quick", help="A rough look: 5s, one cold start, within 10 %.")] = False,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a picture: latency over batch size (SVG).")
+    ] = None,
+    limits: Annotated[
+        str | None, typer.Option(metavar="KIND", help="How CPU is limited: cgroup-v1, cgroup-v2 or affinity.")
+    ] = None,
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Write the profile there too; - for standard output.")
+    ] = None,
+    is_silent: Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")] = False,
+) -> None:
+    """Measure the functions of an app on this machine: cold start, warm latency, memory."""
+    if app is None:
+        raise UsageError("Name an app file, such as: fairlead profile app.py")
+    effort = _effort(budget, is_quick)
+    file, _ = split_address(app)
+    target = out or file.with_suffix(".profile.json")
+    check_files({"--json": json_to, "--figure": figure, "--out": target})
+    manifest = describe(app)
+    _check_names(functions, manifest)
+    kept = read_measured(target).functions if functions and target.is_file() else {}
+    measurement = _measure(app, manifest, effort, functions, limits, is_silent)
+    measured = _merged(measurement.profiles, kept, manifest)
+    if measured.functions:
+        write_measured(measured, target)
+        if figure is not None:
+            figure.write_text(profile_figure(measured), encoding="utf-8", newline="\n")
+        if json_to is not None:
+            write_json(as_plain(measured), json_to)
+        if not is_silent and json_to != STDOUT:
+            _show(measured, [path for path in (target, figure, json_to and Path(json_to)) if path], app, manifest)
+    others = measured.machine.others_share or 0.0
+    if others > BUSY:
+        warn(f"Others used {others:.0%} of the CPUs meanwhile, so times may be too long. Repeat it on a quiet machine.")
+    for name, reason in measurement.skipped.items():
+        warn(f"{name} was not measured: {reason}.")
+    if measurement.skipped:
+        raise typer.Exit(FAILED)
+
+
+def _effort(budget: str | None, is_quick: bool) -> Effort:
+    effort = QUICK if is_quick else Effort()
+    if budget is None:
+        return effort
+    try:
+        budget_s = seconds(float(budget) if budget.replace(".", "", 1).isdigit() else budget, "--budget")
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return msgspec.structs.replace(effort, budget_s=budget_s)
+
+
+def _check_names(functions: Sequence[str] | None, manifest: Manifest) -> None:
+    known = [spec.name for spec in manifest.functions]
+    for name in functions or ():
+        if name not in known:
+            raise UnknownNameError(f"function of {manifest.name}", name, known)
+
+
+def _measure(
+    app: str, manifest: Manifest, effort: Effort, functions: Sequence[str] | None, limits: str | None, is_quiet: bool
+) -> Measurement:
+    try:
+        limiter = make_limiter(limits)
+    except ValueError as error:
+        raise UsageError(f"--limits: {error}") from None
+    store = Store.make()
+    said: list[str] = []
+    whole_machine = cluster_of(
+        msgspec.structs.replace(manifest, nodes=())
+    )  # at full speed: other speeds follow from it
+    backend = LocalBackend(str(Path(app).resolve()), whole_machine, limiter, store, said.append)
+    try:
+        with ShareProgress(f"Measuring {manifest.name}", is_quiet=is_quiet) as progress:
+            measuring = measure(
+                manifest, backend, effort=effort, functions=functions, limits=limiter.kind, watch=progress.reach
+            )
+            return uvloop.run(measuring)
+    finally:
+        store.close()
+        for line in said:
+            typer.echo(line, err=True)
+
+
+def _merged(new: MeasuredProfiles, kept: Mapping[str, MeasuredFunction], manifest: Manifest) -> MeasuredProfiles:
+    """What was measured now, and what the file had of functions that the app still has, in the app's order."""
+    names = [spec.name for spec in manifest.functions]
+    both = {**kept, **new.functions}
+    functions = {name: both[name] for name in names if name in both}
+    return MeasuredProfiles(app=new.app, machine=new.machine, functions=functions)
+
+
+def _show(measured: MeasuredProfiles, wrote: Sequence[Path], app: str, manifest: Manifest) -> None:
+    console = Console(highlight=False)
+    machine = measured.machine
+    title = f"{measured.app} on {machine.cpu}, {machine.cores} cores, CPU limits by {machine.limits}"
+    headings = ("function", "configuration", "mean ms", "p50", "p95", "p99", "runs")
+    lines = [
+        [Text(cell) for cell in (name if i == 0 else "", *_point_cells(function, i))]
+        for name, function in measured.functions.items()
+        for i in range(len(function.points))
+    ]
+    table = fit_table(headings, lines, console.width, title)
+    if table is not None:
+        console.print(table)
+    table = fit_table(
+        ("function", "cold start ms", "process", "code", "setup", "memory GB", "noise", "held-out error"),
+        [[Text(cell) for cell in _function_cells(name, one)] for name, one in measured.functions.items()],
+        console.width,
+    )
+    if table is not None:
+        console.print(table)
+    for path in wrote:
+        typer.echo(f"Wrote {path}")
+    typer.echo(f"Next: fairlead serve {quote(app)}")
+
+
+def _point_cells(function: MeasuredFunction, index: int) -> tuple[str, ...]:
+    point = function.points[index]
+    runs = "predicted" if point.is_predicted else str(point.count)
+    return (
+        str(point.configuration()),
+        *(_ms(seconds) for seconds in (point.mean_s, point.p50_s, point.p95_s, point.p99_s)),
+        runs,
+    )
+
+
+def _function_cells(name: str, function: MeasuredFunction) -> tuple[str, ...]:
+    cold = function.cold_start
+    parts = (None,) * 4 if cold is None else (cold.mean_s, cold.process_s, cold.load_s, cold.setup_s)
+    error = NOTHING if function.held_out_error is None else f"{function.held_out_error:.1%}"
+    return (name, *(_ms(part) for part in parts), f"{function.memory_gb:.3f}", f"{function.noise:.1%}", error)
+
+
+def _ms(value_s: float | None) -> str:
+    return NOTHING if value_s is None else f"{value_s * 1e3:.4g}"

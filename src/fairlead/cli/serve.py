@@ -1,0 +1,119 @@
+"""`fairlead serve`: an app, served under its objective on this machine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from fairlead.app.units import seconds
+from fairlead.cli.errors import UsageError, warn
+from fairlead.engine.live.gateway.settings import Settings, read_token
+from fairlead.engine.live.order import ServeOrder
+from fairlead.engine.live.supervisor import Supervisor, listen
+from fairlead.errors import ConfigError
+from fairlead.policy import policy_faults
+
+STATE = Path(".fairlead")
+"""Holds the state folder of every app that was served from this folder."""
+
+
+def serve(
+    apps: Annotated[list[Path] | None, typer.Argument(metavar="APP...", help="App files, such as app.py.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Who dispatches, instead of the app's own choice.")] = None,
+    scaler: Annotated[str | None, typer.Option(help="Who scales, if anybody.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter: policy.headroom=0.2.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; others than this machine need a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 8000,
+    state: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Journal and records; by default .fairlead/<first app>.")
+    ] = None,
+    limits: Annotated[
+        str | None, typer.Option(help="How CPU and memory are limited: cgroup-v1, cgroup-v2 or affinity.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Holds the token; otherwise FAIRLEAD_TOKEN does, if set.")
+    ] = None,
+    allow_deploy: Annotated[bool, typer.Option("--allow-deploy", help="Let clients with the token upload code.")] = (
+        False
+    ),
+    callback_allow: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="A prefix of URLs that may be called back; repeatable.")
+    ] = None,
+    drain: Annotated[str, typer.Option(metavar="TIME", help="How long open requests may take at the end.")] = "30s",
+    max_body_mb: Annotated[float, typer.Option(help="The largest body of a request, in megabytes.")] = 8.0,
+    max_open: Annotated[int, typer.Option(help="The most requests open at once.")] = 10_000,
+    no_records: Annotated[bool, typer.Option("--no-records", help="Keep no records of the run.")] = False,
+) -> None:
+    """Serve apps over HTTP: admit what can be in time, refuse the rest at once, and survive crashes."""
+    paths = _app_paths(apps or [], allow_deploy)
+    folder = (state or STATE / (paths[0].stem if paths else "apps")).resolve()
+    parameters = _parameters(settings or [], policy, scaler)
+    order = ServeOrder(
+        state=str(folder),
+        apps=tuple(str(path) for path in paths),
+        policy=policy,
+        policy_parameters=parameters["policy"],
+        scaler=None if scaler == "none" else scaler,
+        scaler_parameters=parameters["scaler"],
+        limits=limits,
+        records=not no_records,
+        token_file=None if token_file is None else str(token_file.resolve()),
+        allow_deploy=allow_deploy,
+        callback_prefixes=tuple(callback_allow or ()),
+        max_body_bytes=int(max_body_mb * 2**20),
+        max_open=max_open,
+        drain_limit_s=_duration(drain),
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--state {folder}: cannot be made: {error.strerror}.") from error
+    with listen(host, port) as listening:
+        token = read_token(token_file)
+        Settings(state=folder, token=token, allow_deploy=allow_deploy).check([listening])
+        code = Supervisor(listening, order, warn).run()
+    if code:
+        raise typer.Exit(1)
+
+
+def _app_paths(apps: Sequence[Path], allow_deploy: bool) -> list[Path]:
+    if not apps and not allow_deploy:
+        raise UsageError("Name an app file, such as app.py; or let clients upload apps with --allow-deploy.")
+    missing = [str(path) for path in apps if not Path(str(path).rpartition(":")[0] or path).is_file()]
+    missing = [text for text in missing if not Path(text).is_file()]
+    if missing:
+        raise UsageError(f"There is no app file {missing[0]}.")
+    return [path.resolve() for path in apps]
+
+
+def _parameters(settings: Sequence[str], policy: str | None, scaler: str | None) -> dict[str, dict[str, object]]:
+    """What `--set` says of the two who decide, checked as far as they are known here."""
+    found: dict[str, dict[str, object]] = {"policy": {}, "scaler": {}}
+    for setting in settings:
+        key, sign, value = setting.partition("=")
+        part, dot, name = key.strip().partition(".")
+        if not sign or not dot or part not in found or not name:
+            raise UsageError(f"--set {setting!r} must be policy.NAME=VALUE or scaler.NAME=VALUE.")
+        try:
+            found[part][name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UsageError(f"--set {setting!r}: {value!r} cannot be read as a value.") from error
+    for part, chosen in (("policy", policy), ("scaler", scaler)):
+        if chosen is None and found[part]:
+            raise UsageError(f"--set {part}.… needs --{part}, whose parameter it is.")
+        if chosen is not None and chosen != "none" and (faults := policy_faults(chosen, found[part], part)):
+            raise ConfigError(f"--{part} {chosen}", faults)
+    return found
+
+
+def _duration(text: str) -> float:
+    try:
+        return seconds(text, "--drain")
+    except ValueError as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,121 @@
+"""Changes to what is served: deploy uploaded code, remove, scale. What the host refuses becomes an answer."""
+
+import asyncio
+import os
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairlead.app.describe import describe
+from fairlead.app.manifest import Manifest
+from fairlead.engine.live.gateway.problems import Problem
+from fairlead.errors import DuplicateNameError, FairleadError, UnknownNameError
+
+if TYPE_CHECKING:
+    from fairlead.engine.live.gateway.app import Gateway
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+_FILES_KEPT = 5
+
+
+def find_app(gateway: "Gateway", name: str) -> Manifest:
+    """The app of that name, or 404."""
+    manifests = gateway.host.manifests()
+    for manifest in manifests:
+        if manifest.name == name:
+            return manifest
+    error = UnknownNameError("app", name[:200], [manifest.name for manifest in manifests])
+    raise Problem(404, "unknown_app", str(error))
+
+
+def require_function(manifest: Manifest, name: str) -> None:
+    """404 unless the app has that function."""
+    known = [function.name for function in manifest.functions]
+    if name not in known:
+        raise Problem(404, "unknown_function", str(UnknownNameError("function", name[:200], known)))
+
+
+def require_upload(gateway: "Gateway") -> None:
+    """403 unless code may be uploaded."""
+    if not (gateway.settings.allow_deploy and gateway.settings.token):
+        raise Problem(403, "deploy_off", "Code upload is off. It needs a token, and 'fairlead serve --allow-deploy'.")
+
+
+async def deploy(gateway: "Gateway", name: str, source: str, *, replace: bool) -> Manifest:
+    """Deploy the text as an app of that name: kept in the state folder, described, then started.
+
+    Deployments go one after another: each needs the machine, and two of one app would race.
+    """
+    require_upload(gateway)
+    gateway.intake.require_running()
+    if NAME.fullmatch(name) is None:
+        message = f"An app's name has letters, digits, '-' and '_', and begins with a letter; got {name[:80]!r}."
+        raise Problem(422, "invalid_app", message)
+    async with gateway.deploying:
+        if not replace and any(manifest.name == name for manifest in gateway.host.manifests()):
+            raise Problem(409, "app_exists", f"There is already an app {name!r}: replace it with PUT /v1/apps/{name}.")
+        try:
+            path, is_new = await asyncio.to_thread(_store, gateway.settings.state / "apps", name, source)
+        except OSError as error:
+            raise Problem(507, "disk_full", f"The source cannot be kept: {error.strerror}.") from None
+        try:
+            described = await asyncio.to_thread(describe, path)
+            if described.name != name:
+                message = f"The source declares the app {described.name!r}; {name!r} was asked for."
+                raise Problem(422, "invalid_app", message)
+            manifest = await gateway.host.deploy(path, replace=replace)
+        except BaseException as error:
+            if is_new:
+                path.unlink(missing_ok=True)
+            if isinstance(error, DuplicateNameError):
+                raise Problem(409, "app_exists", str(error)) from None
+            if isinstance(error, FairleadError):
+                message = str(error).replace(str(path), f"{name}.py")
+                raise Problem(422, "invalid_app", message) from None
+            raise
+        gateway.intake.refresh()
+        await asyncio.to_thread(_forget, gateway.settings.state / "apps", name, path)
+        return manifest
+
+
+async def remove(gateway: "Gateway", name: str) -> None:
+    """Remove an app and forget its names."""
+    async with gateway.deploying:
+        try:
+            await gateway.host.remove(name)
+        except UnknownNameError as error:
+            raise Problem(404, "unknown_app", str(error)) from None
+        finally:
+            gateway.intake.refresh()
+
+
+def scale_function(gateway: "Gateway", app: str, name: str, instances: int | None) -> None:
+    """Scale, with the host's refusal as an answer."""
+    try:
+        gateway.host.scale(app, name, instances)
+    except UnknownNameError as error:
+        raise Problem(404, "unknown_function", str(error)) from None
+    except (FairleadError, ValueError) as error:
+        raise Problem(409, "not_scaled", str(error)) from None
+
+
+def _store(folder: Path, name: str, source: str) -> tuple[Path, bool]:
+    # Named by content: instances of the former generation may still start from its file.
+    data = source.encode()
+    path = folder / f"{name}-{sha256(data).hexdigest()[:16]}.py"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.exists() and path.read_bytes() == data:
+        os.utime(path)
+        return path, False
+    draft = path.with_suffix(".draft")
+    draft.write_bytes(data)
+    draft.replace(path)
+    return path, True
+
+
+def _forget(folder: Path, name: str, current: Path) -> None:
+    mine = re.compile(re.escape(name) + r"-[0-9a-f]{16}\.py")
+    others = [path for path in folder.iterdir() if mine.fullmatch(path.name) and path != current]
+    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[_FILES_KEPT:]:
+        path.unlink(missing_ok=True)

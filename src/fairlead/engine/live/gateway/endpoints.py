@@ -1,0 +1,100 @@
+"""Endpoints as data: the router finds them, the OpenAPI document lists them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fairlead.engine.live.gateway.exchange import Exchange
+from fairlead.engine.live.gateway.problems import Problem
+from fairlead.engine.live.gateway.replies import Reply
+
+if TYPE_CHECKING:
+    from fairlead.engine.live.gateway.app import Gateway
+
+Handler = Callable[["Gateway", Exchange], Awaitable[Reply]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer that an endpoint may give. `body` is a type, a content type such as "text/plain", or None."""
+
+    description: str
+    body: Any = None
+    headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One method of one path.
+
+    Args:
+        path: Its template; names stand in braces and match one segment each.
+        body: The type of the request's body; a content type for one that is taken as it is.
+        answers: By status, besides the errors below.
+        errors: Statuses that give an error body. What every endpoint may give is added by the document.
+        headers: Names of the request headers it reads.
+        is_open: Whether it needs no token.
+        is_plain: Whether its errors have the Open Inference Protocol's form.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    tag: str
+    answers: dict[int, Answer]
+    errors: tuple[int, ...] = ()
+    body: Any = None
+    headers: tuple[str, ...] = ()
+    is_open: bool = False
+    is_plain: bool = False
+    description: str = ""
+
+
+@dataclass
+class _Node:
+    fixed: "dict[str, _Node]" = field(default_factory=dict)
+    named: "_Node | None" = None
+    methods: dict[str, Endpoint] = field(default_factory=dict)
+
+
+class Router:
+    """Finds the endpoint of a path, segment by segment; a fixed segment goes before a name."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self._root = _Node()
+        for endpoint in endpoints:
+            node = self._root
+            for segment in endpoint.path.split("/")[1:]:
+                if segment.startswith("{"):
+                    node.named = node.named or _Node()
+                    node = node.named
+                else:
+                    node = node.fixed.setdefault(segment, _Node())
+            assert endpoint.method not in node.methods, f"{endpoint.method} {endpoint.path} is there twice"
+            node.methods[endpoint.method] = endpoint
+
+    def find(self, method: str, path: str) -> tuple[Endpoint, tuple[str, ...]]:
+        """The endpoint and what stands for its names; 404, or 405 with what is allowed."""
+        node = self._root
+        names: tuple[str, ...] = ()
+        for segment in path.split("/")[1:]:
+            following = node.fixed.get(segment)
+            if following is None:
+                following = node.named if segment else None
+                if following is None:
+                    raise Problem(404, "unknown_path", f"There is nothing at {path[:200]!r}. See /openapi.json.")
+                names = (*names, segment)
+            node = following
+        endpoint = node.methods.get(method) or (node.methods.get("GET") if method == "HEAD" else None)
+        if endpoint is not None:
+            return endpoint, names
+        if not node.methods:
+            raise Problem(404, "unknown_path", f"There is nothing at {path[:200]!r}. See /openapi.json.")
+        allowed = ", ".join(sorted(node.methods))
+        raise Problem(
+            405,
+            "method_not_allowed",
+            f"{path[:200]} takes {allowed}; got {method}.",
+            headers=[(b"allow", allowed.encode())],
+        )

@@ -1,0 +1,91 @@
+"""Health, readiness, metrics, status, and the documents that describe the interface."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
+from fairlead.engine.live.gateway.exchange import Exchange
+from fairlead.engine.live.gateway.replies import Reply, json_reply
+from fairlead.engine.live.status import Status
+
+if TYPE_CHECKING:
+    from fairlead.engine.live.gateway.app import Gateway
+
+_POLICY = b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+class Health(msgspec.Struct):
+    """One word."""
+
+    status: Literal["alive", "ready", "starting", "draining"]
+
+
+async def alive(gateway: "Gateway", exchange: Exchange) -> Reply:
+    """Alive, since it answers."""
+    return json_reply(Health("alive"))
+
+
+async def ready(gateway: "Gateway", exchange: Exchange) -> Reply:
+    """Whether new requests are taken."""
+    if gateway.is_ready:
+        return json_reply(Health("ready"))
+    return json_reply(Health("draining" if gateway.is_draining else "starting"), 503, [(b"retry-after", b"1")])
+
+
+async def metrics(gateway: "Gateway", exchange: Exchange) -> Reply:
+    """Counts in Prometheus's text form."""
+    return Reply(200, gateway.meter.text(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
+
+
+async def status(gateway: "Gateway", exchange: Exchange) -> Reply:
+    """How everything stands."""
+    return json_reply(gateway.host.status())
+
+
+async def document(gateway: "Gateway", exchange: Exchange) -> Reply:
+    """The OpenAPI document."""
+    return Reply(200, gateway.document)
+
+
+async def page(gateway: "Gateway", exchange: Exchange) -> Reply:
+    """The same for people."""
+    return Reply(200, gateway.page, [(b"content-security-policy", _POLICY)], b"text/html; charset=utf-8")
+
+
+_TAG = "Operation"
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/healthz",
+        alive,
+        "Whether the gateway lives",
+        _TAG,
+        {200: Answer("It does.", Health)},
+        is_open=True,
+    ),
+    Endpoint(
+        "GET",
+        "/readyz",
+        ready,
+        "Whether new requests are taken",
+        _TAG,
+        {200: Answer("They are.", Health), 503: Answer("Not now.", Health, ("Retry-After",))},
+        is_open=True,
+    ),
+    Endpoint("GET", "/metrics", metrics, "Metrics for Prometheus", _TAG, {200: Answer("Text form.", "text/plain")}),
+    Endpoint("GET", "/v1/status", status, "How everything stands", _TAG, {200: Answer("The status.", Status)}),
+    Endpoint(
+        "GET",
+        "/openapi.json",
+        document,
+        "This document",
+        _TAG,
+        {200: Answer("OpenAPI 3.1.", dict[str, Any])},
+        is_open=True,
+    ),
+    Endpoint(
+        "GET", "/docs", page, "This document, for people", _TAG, {200: Answer("A page.", "text/html")}, is_open=True
+    ),
+)

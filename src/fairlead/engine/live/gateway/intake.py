@@ -1,0 +1,126 @@
+"""Where requests enter the runtime: is it ready, is there a place, hand over, count, and tell who waits."""
+
+import asyncio
+from collections.abc import Callable
+
+from fairlead.engine.live.gateway.exchange import Connection
+from fairlead.engine.live.gateway.inbox import Inbox
+from fairlead.engine.live.gateway.problems import Problem
+from fairlead.engine.live.gateway.served import Accepted, Served
+from fairlead.engine.live.gateway.tallies import Tallies
+from fairlead.engine.live.values import Ending
+from fairlead.errors import UnknownNameError
+
+
+class Intake:
+    """Hands requests to the host and waits for their end."""
+
+    def __init__(self, host: Served, inbox: Inbox, tallies: Tallies) -> None:
+        self.host = host
+        self.inbox = inbox
+        self.tallies = tallies
+        self.is_stopping = False
+        self._full_names: dict[str, str] = {}
+        self._open: dict[asyncio.Future[Ending], Accepted] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Forget what was known of names: apps have come or gone."""
+        self._full_names.clear()
+        self.inbox.set_workflows(sum(len(manifest.workflows) for manifest in self.host.manifests()))
+
+    def full_name(self, workflow: str) -> str:
+        """ "app.workflow" of a name that a client gave; 404 with the near misses if there is none."""
+        full = self._full_names.get(workflow)
+        if full is None:
+            try:
+                manifest, spec = self.host.workflow(workflow)
+            except UnknownNameError as error:
+                raise Problem(404, "unknown_workflow", str(error)) from None
+            full = self._full_names[workflow] = f"{manifest.name}.{spec.name}"
+        return full
+
+    def require_running(self) -> None:
+        """503 once the gateway stops."""
+        if self.is_stopping or self.host.is_draining:
+            raise Problem(503, "draining", "The gateway is stopping and takes no new requests.", retry_after_s=1.0)
+
+    def require_ready(self) -> None:
+        """503 while the gateway stops or the runtime is not ready."""
+        self.require_running()
+        if not self.host.is_ready:
+            raise Problem(503, "not_ready", "The app is still starting.", retry_after_s=0.5)
+
+    async def run(
+        self,
+        workflow: str,
+        value: bytes,
+        *,
+        deadline_s: float | None,
+        budget_usd: float | None,
+        connection: Connection | None,
+    ) -> tuple[Accepted, Ending]:
+        """Run one request to its end. If the client leaves meanwhile, the request is cancelled."""
+        full = self.full_name(workflow)
+        self.require_ready()
+        if not self.inbox.enter(full):
+            self.tallies.turned_away(full)
+            raise Problem(
+                429,
+                "inbox_full",
+                f"Too many requests of {full} are open; {self.inbox.places} may be in all.",
+                reason="inbox-full",
+                retry_after_s=self.inbox.retry_after_s(),
+            )
+        waiting: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        host = self.host
+
+        def done(ending: Ending) -> None:
+            self.inbox.leave(full)
+            self.tallies.ended(full, ending)
+            if not waiting.done():
+                waiting.set_result(ending)
+            elif ending.value is not None:
+                host.release(ending.value)
+
+        try:
+            ticket = host.submit(full, value, deadline_s=deadline_s, budget_usd=budget_usd, done=done)
+        except BaseException as error:
+            self.inbox.leave(full)
+            if isinstance(error, UnknownNameError):  # it went between the two calls
+                raise Problem(404, "unknown_workflow", str(error)) from None
+            raise
+        self._open[waiting] = ticket
+        if connection is not None:
+            connection.on_lost = lambda: host.cancel(ticket)
+        try:
+            return ticket, await waiting
+        except asyncio.CancelledError:
+            host.cancel(ticket)
+            raise
+        finally:
+            del self._open[waiting]
+            if connection is not None:
+                connection.on_lost = None
+
+    def cancel_all(self) -> None:
+        """Give up every request that somebody waits for: each gets an answer that says so."""
+        for ticket in list(self._open.values()):
+            self.host.cancel(ticket)
+
+    def start(
+        self,
+        workflow: str,
+        value: bytes,
+        *,
+        deadline_s: float | None,
+        budget_usd: float | None,
+        done: Callable[[Ending], None],
+    ) -> Accepted:
+        """Hand over an asynchronous request: it was accepted before, so neither the inbox nor readiness is asked."""
+
+        def counted(ending: Ending) -> None:
+            self.tallies.ended(workflow, ending)
+            done(ending)
+
+        return self.host.submit(workflow, value, deadline_s=deadline_s, budget_usd=budget_usd, done=counted)

@@ -1,0 +1,244 @@
+"""`/metrics`: what the gateway counted and how the runtime stands, in Prometheus's text form.
+
+Nothing is kept here between two scrapes but the event loop's lag: the families are made from the tallies, the status
+and the journal's own counts when they are asked for, so counting costs the requests next to nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from fairlead.engine.live.callbacks import CourierStats
+from fairlead.engine.live.gateway.connections import Census
+from fairlead.engine.live.gateway.intake import Intake
+from fairlead.engine.live.gateway.runner import Runner
+from fairlead.engine.live.gateway.tallies import BOUNDS_S, Tallies
+from fairlead.engine.live.gateway.version import VERSION
+from fairlead.engine.live.journal import JournalStats
+from fairlead.engine.live.status import AppStatus, Status
+
+_TICK_S = 0.25
+
+
+class Lag:
+    """How late the event loop is: a tick that comes late says how long something held the thread."""
+
+    def __init__(self) -> None:
+        self.last_s = 0.0
+        self._worst_s = 0.0
+
+    async def watch(self) -> None:
+        """Measure, until cancelled."""
+        while True:
+            due = perf_counter() + _TICK_S
+            await asyncio.sleep(_TICK_S)
+            self.last_s = max(0.0, perf_counter() - due)
+            self._worst_s = max(self._worst_s, self.last_s)
+
+    def take_worst_s(self) -> float:
+        """The worst since the last call."""
+        worst_s, self._worst_s = self._worst_s, self.last_s
+        return worst_s
+
+
+class Meter:
+    """Gives the text."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        runner: Runner,
+        census: Census,
+        connections: Callable[[], int],
+        couriers: Callable[[], CourierStats],
+    ) -> None:
+        self.lag = Lag()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_Families(intake, runner, census, connections, couriers, self.lag))
+        ProcessCollector(registry=self._registry)  # memory, descriptors, CPU time
+
+    def text(self) -> bytes:
+        """All metrics now."""
+        return generate_latest(self._registry)
+
+
+class _Families(Collector):
+    def __init__(
+        self,
+        intake: Intake,
+        runner: Runner,
+        census: Census,
+        connections: Callable[[], int],
+        couriers: Callable[[], CourierStats],
+        lag: Lag,
+    ) -> None:
+        self._intake = intake
+        self._runner = runner
+        self._census = census
+        self._connections = connections
+        self._couriers = couriers
+        self._lag = lag
+
+    def collect(self) -> Iterable[Metric]:
+        yield InfoMetricFamily("fairlead_build", "What runs.", value={"version": VERSION})
+        yield from _of_requests(self._intake.tallies)
+        yield from _of_status(self._intake.host.status())
+        yield from _of_journal(self._runner.journal.stats())
+        yield from _of_callbacks(self._couriers())
+        yield from self._of_gateway()
+
+    def _of_gateway(self) -> Iterator[Metric]:
+        yield _gauge("fairlead_gateway_open_requests", "Synchronous requests that wait.", self._intake.inbox.total)
+        yield _gauge("fairlead_gateway_async_running", "Asynchronous requests taken up.", self._runner.running)
+        yield _gauge("fairlead_gateway_async_waiting", "Asynchronous requests that wait for it.", self._runner.waiting)
+        yield _gauge("fairlead_gateway_connections", "Connections that are open.", self._connections())
+        yield _counter("fairlead_gateway_connections_accepted", "Connections made.", self._census.accepted)
+        yield _counter("fairlead_gateway_connections_refused", "Connections beyond the limit.", self._census.refused)
+        yield _counter(
+            "fairlead_gateway_connections_timed_out", "Connections closed for being slow.", self._census.timed_out
+        )
+        yield _gauge("fairlead_event_loop_lag_seconds", "How late the last tick was.", self._lag.last_s)
+        yield _gauge(
+            "fairlead_event_loop_lag_max_seconds", "The worst since the last scrape.", self._lag.take_worst_s()
+        )
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _of_requests(tallies: Tallies) -> Iterator[Metric]:
+    requests = CounterMetricFamily(
+        "fairlead_requests", "Requests that ended, by outcome.", labels=("workflow", "outcome")
+    )
+    attained = CounterMetricFamily(
+        "fairlead_slo_attained", "Requests completed by their deadline.", labels=("workflow",)
+    )
+    violated = CounterMetricFamily(
+        "fairlead_slo_violated",
+        "Requests that missed their deadline: late by queueing, cold start or service, or by how else they ended.",
+        labels=("workflow", "reason"),
+    )
+    rejected = CounterMetricFamily(
+        "fairlead_rejected", "Requests refused or dropped, by reason.", labels=("workflow", "reason")
+    )
+    cost = CounterMetricFamily("fairlead_cost_usd", "Cost of what ended.", labels=("workflow",))
+    latency = HistogramMetricFamily(
+        "fairlead_request_latency_seconds", "From arrival to answer, of completed requests.", labels=("workflow",)
+    )
+    for workflow, tally in tallies.by_workflow.items():
+        for outcome, number in tally.outcomes.items():
+            requests.add_metric((workflow, outcome), number)
+        attained.add_metric((workflow,), tally.in_time)
+        for reason, number in tally.late.items():
+            violated.add_metric((workflow, reason), number)
+        for reason, number in tally.refusals.items():
+            rejected.add_metric((workflow, reason), number)
+        cost.add_metric((workflow,), tally.cost_usd)
+        total, buckets = 0, []
+        for bound_s, number in zip((*BOUNDS_S, None), tally.buckets, strict=True):
+            total += number
+            buckets.append(("+Inf" if bound_s is None else str(bound_s), float(total)))
+        latency.add_metric((workflow,), buckets, sum_value=tally.latency_s)
+    yield from (requests, attained, violated, rejected, cost, latency)
+
+
+def _of_status(status: Status) -> Iterator[Metric]:
+    yield _gauge("fairlead_ready", "1 if every app takes requests.", status.is_ready and not status.is_draining)
+    yield _gauge("fairlead_uptime_seconds", "Since the gateway started.", status.uptime_s)
+    yield from _of_workflows(status.apps)
+    yield from _of_functions(status.apps)
+    load = GaugeMetricFamily("fairlead_node_load_ratio", "Share of a node's vCPUs in use.", labels=("app", "node"))
+    for app in status.apps:
+        for node in app.nodes:
+            load.add_metric((app.name, node.name), node.load)
+    yield load
+
+
+def _of_workflows(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
+    open_ = GaugeMetricFamily("fairlead_open_requests", "Requests that have not ended.", labels=("workflow",))
+    objective = GaugeMetricFamily("fairlead_slo_seconds", "The objective.", labels=("workflow",))
+    attainment = GaugeMetricFamily(
+        "fairlead_recent_attainment_ratio", "Share in time, over the last ten seconds.", labels=("workflow",)
+    )
+    goodput = GaugeMetricFamily(
+        "fairlead_recent_goodput_per_second", "Answers in time, over the last ten seconds.", labels=("workflow",)
+    )
+    slack = GaugeMetricFamily("fairlead_least_slack_seconds", "Of what waits.", labels=("workflow",))
+    for app in apps:
+        for workflow in app.workflows:
+            label = (f"{app.name}.{workflow.name}",)
+            open_.add_metric(label, workflow.open)
+            _add(objective, label, workflow.slo_s)
+            _add(attainment, label, workflow.recent_attainment)
+            goodput.add_metric(label, workflow.recent_goodput_rps)
+            _add(slack, label, workflow.least_slack_s)
+    yield from (open_, objective, attainment, goodput, slack)
+
+
+def _of_functions(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
+    labels = ("app", "function")
+    queue = GaugeMetricFamily("fairlead_queue_length", "Invocations that wait.", labels=labels)
+    instances = GaugeMetricFamily("fairlead_instances", "Instances by state.", labels=(*labels, "state"))
+    batches = CounterMetricFamily("fairlead_batches", "Batches that ran.", labels=labels)
+    invocations = CounterMetricFamily("fairlead_invocations", "Invocations that ran.", labels=labels)
+    size = GaugeMetricFamily("fairlead_recent_batch_size", "Invocations per batch, of late.", labels=labels)
+    predicted = GaugeMetricFamily("fairlead_predicted_latency_seconds", "Of the last batch.", labels=labels)
+    observed = GaugeMetricFamily("fairlead_observed_latency_seconds", "Of the last batch.", labels=labels)
+    ratio = GaugeMetricFamily("fairlead_observed_to_predicted_ratio", "Of the last batch.", labels=labels)
+    for app in apps:
+        for function in app.functions:
+            label = (app.name, function.name)
+            queue.add_metric(label, function.waiting)
+            for state in ("starting", "idle", "busy"):
+                instances.add_metric((*label, state), getattr(function, state))
+            batches.add_metric(label, function.batches)
+            invocations.add_metric(label, function.invocations)
+            _add(size, label, function.recent_batch_size)
+            _add(predicted, label, function.predicted_s)
+            _add(observed, label, function.observed_s)
+            if function.predicted_s and function.observed_s is not None:
+                ratio.add_metric(label, function.observed_s / function.predicted_s)
+    yield from (queue, instances, batches, invocations, size, predicted, observed, ratio)
+
+
+def _of_journal(stats: JournalStats) -> Iterator[Metric]:
+    yield _gauge("fairlead_journal_open", "Accepted requests that have not ended.", stats.open)
+    yield _gauge("fairlead_journal_finished", "Ended requests that are kept.", stats.finished)
+    yield _gauge("fairlead_journal_unwritten", "Endings that are not on disk yet.", stats.unwritten)
+    yield _gauge("fairlead_journal_bytes", "Size of the file and its log.", stats.bytes)
+    yield _gauge("fairlead_journal_is_faulty", "1 if nothing can be written now.", stats.fault is not None)
+    yield _gauge("fairlead_journal_last_commit_seconds", "How long the last commit took.", stats.last_commit_s)
+    yield _counter("fairlead_journal_commits", "Transactions.", stats.commits)
+    yield _counter("fairlead_journal_operations", "What they wrote.", stats.operations)
+    yield _counter("fairlead_journal_errors", "Transactions that failed.", stats.errors)
+    yield _counter("fairlead_journal_pruned", "Ended requests that were forgotten.", stats.pruned)
+
+
+def _of_callbacks(stats: CourierStats) -> Iterator[Metric]:
+    yield _gauge("fairlead_callbacks_waiting", "Callbacks to be made.", stats.waiting)
+    family = CounterMetricFamily(
+        "fairlead_callbacks", "Callbacks that were made, by how they ended.", labels=("outcome",)
+    )
+    family.add_metric(("delivered",), stats.delivered)
+    family.add_metric(("failed",), stats.failed)
+    yield family
+
+
+def _add(family: GaugeMetricFamily, label: tuple[str, ...], value: float | None) -> None:
+    if value is not None:
+        family.add_metric(label, value)

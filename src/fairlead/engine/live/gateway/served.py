@@ -1,0 +1,100 @@
+"""What the gateway asks of the runtime behind it. `fairlead.engine.live.host.Host` is the one that serves for real.
+
+All calls come from, and all answers go to, the thread of the event loop.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from fairlead.app.manifest import Manifest, WorkflowSpec
+from fairlead.engine.live.status import Status
+from fairlead.engine.live.values import Ending, Value
+
+
+class Accepted(Protocol):
+    """What a submission gives back: it names the request within its app and generation."""
+
+    @property
+    def app(self) -> str:
+        """The app that runs it."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Which deployment of the app."""
+        ...
+
+    @property
+    def request(self) -> int:
+        """Its number there."""
+        ...
+
+
+class Served(Protocol):
+    """Apps by name, and their requests."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every app can take requests."""
+        ...
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether new requests are refused because the end has come."""
+        ...
+
+    def submit(
+        self,
+        workflow: str,
+        value: Value,
+        *,
+        deadline_s: float | None = None,
+        budget_usd: float | None = None,
+        done: Callable[[Ending], None],
+    ) -> Accepted:
+        """Take a request; `done` is called once, later, however it ends. UnknownNameError if there is no such workflow.
+
+        The deadline is in seconds from now: None for the workflow's own, infinity for none.
+        """
+        ...
+
+    def cancel(self, ticket: Accepted, /) -> None:
+        """End a request that is still open, with outcome "cancelled"."""
+        ...
+
+    def workflow(self, name: str) -> tuple[Manifest, WorkflowSpec]:
+        """The workflow of that name, "app.workflow" or "workflow" where that is unique; else UnknownNameError."""
+        ...
+
+    def manifests(self) -> tuple[Manifest, ...]:
+        """The apps there are."""
+        ...
+
+    async def deploy(self, path: Path, *, replace: bool = False) -> Manifest:
+        """Start the app of a file, switch over to it, let the former generation finish what it has."""
+        ...
+
+    async def remove(self, app: str) -> None:
+        """Take no more requests for an app, and end it once its open ones have ended."""
+        ...
+
+    def scale(self, app: str, function: str, instances: int | None) -> None:
+        """Hold a function at a number of instances; None gives it back to the policy."""
+        ...
+
+    def status(self) -> Status:
+        """How it all stands."""
+        ...
+
+    def read(self, value: Value) -> object:
+        """What a value stands for, decoded."""
+        ...
+
+    def release(self, value: Value) -> None:
+        """A value was read and is not needed any more."""
+        ...
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Refuse what is new and wait for what is open; False if something was still open when time was up."""
+        ...

@@ -1,0 +1,8 @@
+"""The version of the package, as installed."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    VERSION = version("fairlead")
+except PackageNotFoundError:
+    VERSION = "unknown"

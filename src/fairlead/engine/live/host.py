@@ -1,0 +1,352 @@
+"""Apps by name, each in its current generation: what the gateway talks to.
+
+Replacing an app starts the new generation beside the old one, switches over once it is ready, and lets the old one
+finish what it has: no request is dropped. Which apps there are is kept in the state folder, so that a gateway that
+starts again serves what its predecessor did.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import monotonic, time
+
+import msgspec
+
+from fairlead.app.describe import describe
+from fairlead.app.manifest import Manifest, WorkflowSpec
+from fairlead.app.scenario import profile_beside, scenario_of
+from fairlead.engine.live.backends.local import LocalBackend
+from fairlead.engine.live.gateway.served import Accepted
+from fairlead.engine.live.limits import make_limiter
+from fairlead.engine.live.records import RunHead, RunLog
+from fairlead.engine.live.runtime import Done, Runtime
+from fairlead.engine.live.status import AppStatus, Status
+from fairlead.engine.live.store import Store
+from fairlead.engine.live.values import Value
+from fairlead.errors import ConfigError, DuplicateNameError, Fault, UnknownNameError
+from fairlead.policy import make_policy
+from fairlead.runlog import prune_runs
+from fairlead.workload import PolicyChoice, Scenario
+
+Log = Callable[[str], None]
+
+_RUNS_KEPT = 20  # every deployment leaves one, and a crash makes another
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """Names a request: the app, which deployment of it, and the number there."""
+
+    app: str
+    generation: int
+    request: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How apps are served, where their own files do not say.
+
+    `policy` and `scaler` win over what an app names. `limits` is a kind of limiter; None for the best that works here.
+    `is_restart` says that a gateway before this one served: what cannot start now is tried again, not given up.
+    """
+
+    policy: PolicyChoice | None = None
+    scaler: PolicyChoice | None = None
+    limits: str | None = None
+    records: bool = True
+    record_bytes: int = 256 << 20
+    is_restart: bool = False
+    apps: tuple[Path, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class _Deployment:
+    """One generation of one app."""
+
+    path: Path
+    generation: int
+    runtime: Runtime
+
+
+class Host:
+    """Serves apps. Made and used on the thread of the event loop.
+
+    Args:
+        state: The folder that holds what outlives a process.
+        options: How to serve.
+        log: Gets a line for everything worth knowing.
+        broken: See `Runtime`.
+    """
+
+    def __init__(
+        self, state: Path, options: Options, log: Log, broken: Callable[[Exception], None] | None = None
+    ) -> None:
+        self._broken = broken
+        self._state = state
+        self._options = options
+        self._log = log
+        self._began = monotonic()
+        self._store = Store.make()
+        self._apps: dict[str, _Deployment] = {}
+        self._former: dict[str, list[_Deployment]] = {}  # generations that finish what they have
+        self._generations: dict[str, int] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._unserved: dict[str, Path] = {}  # apps that were served before, and could not be started
+        self._changing = asyncio.Lock()
+        self._hurry = asyncio.Event()
+        self._names: dict[str, tuple[_Deployment, str] | None] = {}  # None: ambiguous
+        self.is_ready = False
+        self.is_draining = False
+
+    async def open(self) -> None:
+        """Serve the apps of the options, and those that were deployed before. ConfigError where the former cannot be.
+
+        After a restart those count that were served last: what the options name may have been replaced or removed.
+        """
+        known = self._read_known()
+        if known is None or not self._options.is_restart:
+            for path in self._options.apps:
+                await self._deploy(path, replace=True)
+        for name, path in (known or {}).items():
+            if name in self._apps:
+                continue  # what is named now goes before what was served then
+            try:
+                await self._deploy(path, replace=True)
+            except ConfigError as error:  # it was not asked for now: the others need not suffer
+                self._log(f"{name}, which was served before, is not served now: {error}")
+                self._unserved[name] = path
+        self.is_ready = True
+        self._write_known()
+
+    # --- requests --------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        workflow: str,
+        value: Value,
+        *,
+        deadline_s: float | None = None,
+        budget_usd: float | None = None,
+        done: Done,
+    ) -> Ticket:
+        """Take a request. See `Runtime.submit`; UnknownNameError if there is no such workflow."""
+        deployment, name = self._find(workflow)
+        request = deployment.runtime.submit(name, value, deadline_s=deadline_s, budget_usd=budget_usd, done=done)
+        return Ticket(deployment.runtime.manifest.name, deployment.generation, request)
+
+    def cancel(self, ticket: Accepted, /) -> None:
+        """Give a request up, unless it has ended."""
+        deployment = self._deployment(ticket.app, ticket.generation)
+        if deployment is not None:
+            deployment.runtime.cancel(ticket.request)
+
+    def read(self, value: Value) -> object:
+        """What an answer stands for."""
+        return self._store.read(value)
+
+    def release(self, value: Value) -> None:
+        """An answer has been read."""
+        self._store.drop(value)
+
+    # --- apps ------------------------------------------------------------------------------------------------------
+
+    def manifests(self) -> tuple[Manifest, ...]:
+        """The apps there are."""
+        return tuple(deployment.runtime.manifest for deployment in self._apps.values())
+
+    def workflow(self, name: str) -> tuple[Manifest, WorkflowSpec]:
+        """A workflow by its name, or by "app.workflow"."""
+        deployment, workflow = self._find(name)
+        manifest = deployment.runtime.manifest
+        return manifest, next(spec for spec in manifest.workflows if spec.name == workflow)
+
+    async def deploy(self, path: Path, *, replace: bool = False) -> Manifest:
+        """Start the app of a file and switch over to it; the former generation finishes what it has.
+
+        Raises:
+            ConfigError: The file is no app, or a function of it cannot start: what was served before still is.
+            DuplicateNameError: There is an app of that name, and it is not to be replaced.
+        """
+        manifest = await self._deploy(path, replace=replace)
+        self._write_known()
+        return manifest
+
+    async def _deploy(self, path: Path, *, replace: bool) -> Manifest:
+        manifest = await asyncio.to_thread(describe, path)
+        async with self._changing:
+            former = self._apps.get(manifest.name)
+            if former is not None and not replace:
+                raise DuplicateNameError(f"An app named {manifest.name!r} is served already; replace or remove it.")
+            generation = self._generations[manifest.name] = self._generations.get(manifest.name, 0) + 1
+            deployment = await self._start(path, manifest, generation)
+            self._apps[manifest.name] = deployment
+            self._index()
+            if former is not None:
+                self._retire(former)
+            return manifest
+
+    async def remove(self, app: str) -> None:
+        """Serve an app no more; what it has is finished."""
+        async with self._changing:
+            if app not in self._apps:
+                raise UnknownNameError("app", app, self._apps)
+            self._retire(self._apps.pop(app))
+            self._index()
+            self._write_known()
+
+    def scale(self, app: str, function: str, instances: int | None) -> None:
+        """Fix the number of a function's instances; None leaves it to the policies again."""
+        if app not in self._apps:
+            raise UnknownNameError("app", app, self._apps)
+        runtime = self._apps[app].runtime
+        if function not in runtime.scenario.functions:
+            raise UnknownNameError("function", function, runtime.scenario.functions)
+        runtime.scale(function, instances)
+
+    def status(self) -> Status:
+        """How it all stands."""
+        return Status(
+            uptime_s=monotonic() - self._began,
+            is_ready=self.is_ready,
+            is_draining=self.is_draining,
+            apps=tuple(self._app_status(name, deployment) for name, deployment in self._apps.items()),
+        )
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Wait for what is open; False if something was still open when time was up, which is then given up."""
+        self.is_draining = True
+        waits = [asyncio.ensure_future(deployment.runtime.drained()) for deployment in self._all()]
+        if not waits:
+            return True
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        finished = asyncio.gather(*waits)
+        await asyncio.wait((finished, hurry), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        is_done = finished.done()
+        for wait in (finished, hurry):
+            wait.cancel()
+        await asyncio.gather(finished, hurry, return_exceptions=True)
+        if not is_done:
+            for deployment in self._all():
+                deployment.runtime.give_up()
+        return is_done
+
+    def hurry(self) -> None:
+        """Wait for nothing more that is open."""
+        self._hurry.set()
+
+    async def close(self) -> None:
+        """End everything at once."""
+        self.is_ready = False
+        for task in self._ending:
+            task.cancel()
+        for deployment in self._all():
+            await deployment.runtime.close()
+        self._apps.clear()
+        self._former.clear()
+        self._store.close()
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    async def _start(self, path: Path, manifest: Manifest, generation: int) -> _Deployment:
+        scenario = self._scenario(path, manifest)
+        limiter = make_limiter(self._options.limits)
+        backend = LocalBackend(str(path), scenario.cluster, limiter, self._store, self._log)
+        record = self._record(manifest, scenario, generation) if self._options.records else None
+        runtime = Runtime(manifest, scenario, backend, self._log, record, broken=self._broken)
+        try:
+            await runtime.open(is_patient=self._options.is_restart and not self.is_ready)
+        except BaseException:
+            await runtime.close()
+            raise
+        return _Deployment(path, generation, runtime)
+
+    def _scenario(self, path: Path, manifest: Manifest) -> Scenario:
+        policy = self._options.policy or PolicyChoice(name=manifest.policy, parameters=manifest.parameters)
+        if make_policy(policy.name, policy.parameters).clairvoyant:
+            what = f"{policy.name} with these parameters must know the future, which a live system does not."
+            raise ConfigError(manifest.name, [Fault("policy", what)])
+        scenario = scenario_of(manifest, profiles=profile_beside(path))
+        return replace(scenario, policy=policy, scaler=self._options.scaler)
+
+    def _record(self, manifest: Manifest, scenario: Scenario, generation: int) -> RunLog:
+        runs = self._state / "runs"
+        runs.mkdir(parents=True, exist_ok=True)
+        prune_runs(runs, _RUNS_KEPT)
+        number = max((int(folder.name) for folder in runs.iterdir() if folder.name.isdigit()), default=0) + 1
+        described = msgspec.to_builtins(manifest)
+        head = RunHead(
+            app=manifest.name, scenario=scenario, generation=generation, started_unix=time(), manifest=described
+        )
+        return RunLog(runs / str(number), head, keep_bytes=self._options.record_bytes, say=self._log)
+
+    def _retire(self, deployment: _Deployment) -> None:
+        name = deployment.runtime.manifest.name
+        self._former.setdefault(name, []).append(deployment)
+        task = asyncio.ensure_future(self._finish(name, deployment))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _finish(self, name: str, deployment: _Deployment) -> None:
+        await deployment.runtime.drained()
+        await deployment.runtime.close()
+        self._former[name].remove(deployment)
+
+    def _all(self) -> list[_Deployment]:
+        return [*self._apps.values(), *(one for former in self._former.values() for one in former)]
+
+    def _deployment(self, app: str, generation: int) -> _Deployment | None:
+        candidates: list[_Deployment | None] = [self._apps.get(app), *self._former.get(app, ())]
+        for deployment in candidates:
+            if deployment is not None and deployment.generation == generation:
+                return deployment
+        return None
+
+    def _index(self) -> None:
+        names: dict[str, tuple[_Deployment, str] | None] = {}
+        for app, deployment in self._apps.items():
+            for spec in deployment.runtime.manifest.workflows:
+                names[f"{app}.{spec.name}"] = deployment, spec.name
+                names[spec.name] = None if spec.name in names else (deployment, spec.name)
+        self._names = names
+
+    def _find(self, workflow: str) -> tuple[_Deployment, str]:
+        found = self._names.get(workflow)
+        if found is None:
+            raise UnknownNameError("workflow", workflow, [name for name, what in self._names.items() if what])
+        return found
+
+    def _app_status(self, name: str, deployment: _Deployment) -> AppStatus:
+        runtime = deployment.runtime
+        return AppStatus(
+            name=name,
+            generation=deployment.generation,
+            policy=runtime.policy_name,
+            uptime_s=runtime.now,
+            draining=len(self._former.get(name, ())),
+            refused_actions=runtime.refused_actions,
+            workflows=runtime.tally.workflows(runtime.now, runtime.open_by_workflow()),
+            functions=runtime.tally.functions(),
+            nodes=runtime.tally.nodes(),
+        )
+
+    def _read_known(self) -> Mapping[str, Path] | None:
+        """The apps that were served when the state was last written; None where that is not known."""
+        try:
+            text = (self._state / "apps.json").read_bytes()
+            return {name: Path(path) for name, path in msgspec.json.decode(text, type=dict[str, str]).items()}
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            self._log(f"what was served before is not known: {self._state / 'apps.json'}: {error}")
+            return None
+
+    def _write_known(self) -> None:
+        served = {name: deployment.path for name, deployment in self._apps.items()}
+        known = {name: str(path) for name, path in (self._unserved | served).items()}
+        try:
+            self._state.mkdir(parents=True, exist_ok=True)
+            draft = self._state / "apps.json.new"
+            draft.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=1))
+            draft.replace(self._state / "apps.json")
+        except OSError as error:  # a full disk must not keep an app from being served
+            self._log(f"a restart will not know what is served now: {error}")

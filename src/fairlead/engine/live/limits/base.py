@@ -1,0 +1,63 @@
+"""The contract of a limiter: what keeps the processes of instances within what they were given."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from fairlead.model import Node
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an instance has used since it was admitted; None where this machine does not tell.
+
+    `peak_bytes` is the most that its own process held, without what it started.
+    """
+
+    cpu_s: float | None = None
+    throttled_s: float | None = None
+    memory_bytes: int | None = None
+    peak_bytes: int | None = None
+    oom_kills: int | None = None
+
+
+class Limiter(Protocol):
+    """Limits CPU and memory of instances, and of the emulated nodes that they run on.
+
+    An instance never gets more CPU than its vCPUs times its node's speed, and all instances of a node together never
+    more than the node has. Only `open` and a first `admit` of an unknown node raise: a process that has just died is
+    nobody's fault.
+    """
+
+    @property
+    def kind(self) -> str:
+        """`cgroup-v1`, `cgroup-v2` or `affinity`."""
+        ...
+
+    def open(self, nodes: Sequence[Node]) -> None:
+        """Make room for these nodes, and clear up what dead runs left."""
+        ...
+
+    def admit(self, instance: int, pid: int, node: str, vcpus: float, memory_gb: float) -> None:
+        """Hold a process that has just started to its limits. 0 GB is no memory limit of its own."""
+        ...
+
+    def resize(self, instance: int, vcpus: float) -> None:
+        """Give an instance another CPU limit."""
+        ...
+
+    def usage(self, instance: int) -> Usage:
+        """What it has used; all unknown when there is no such instance."""
+        ...
+
+    def remove(self, instance: int) -> None:
+        """Forget an instance, and end whatever it left running."""
+        ...
+
+    def pressure(self, node: str) -> float | None:
+        """Share of the last ten seconds in which something on the node waited for a CPU; None where unknown."""
+        ...
+
+    def close(self) -> None:
+        """Forget everything, and end whatever is left running."""
+        ...

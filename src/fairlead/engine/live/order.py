@@ -1,0 +1,28 @@
+"""What a supervisor tells its gateway: everything that was asked for on the command line, as JSON in one argument.
+
+The token is not among it: arguments can be read by every user of the machine, so it stays in the environment or a file.
+"""
+
+import msgspec
+
+
+class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to serve. Paths are absolute. `listen_fd` is the listening socket that the supervisor holds."""
+
+    state: str
+    apps: tuple[str, ...] = ()
+    listen_fd: int = -1
+    supervisor: int = 0  # process id: the gateway ends with it
+    policy: str | None = None
+    policy_parameters: dict[str, object] = {}
+    scaler: str | None = None
+    scaler_parameters: dict[str, object] = {}
+    limits: str | None = None
+    records: bool = True
+    token_file: str | None = None
+    allow_deploy: bool = False
+    callback_prefixes: tuple[str, ...] = ()
+    max_body_bytes: int | None = None
+    max_open: int | None = None
+    drain_limit_s: float | None = None
+    is_restart: bool = False  # the app served before: what cannot start now is tried again

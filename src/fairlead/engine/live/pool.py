@@ -1,0 +1,102 @@
+"""The warm pool: how many instances of each function are kept ready, whatever the policy does.
+
+A policy starts instances when it needs them; the pool sees to it that there are some before the first request, and
+again after a crash. A function that cannot start is tried again, more and more rarely: the back end backs off.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from fairlead.app.manifest import Manifest
+from fairlead.engine.core.controller import Controller
+from fairlead.errors import ConfigError, Fault
+from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
+
+Order = Callable[[Warm | Retire | Scale | Resize | Move], None]
+
+
+class WarmPool:
+    """Counts the instances of every function, and orders those that are missing."""
+
+    def __init__(self, manifest: Manifest, controller: Controller, order: Order, log: Callable[[str], None]) -> None:
+        self._app = manifest.name
+        self._controller = controller
+        self._order = order
+        self._log = log
+        self._wanted = {spec.name: spec.warm for spec in manifest.functions}
+        self._declared = dict(self._wanted)
+        self._counts = dict.fromkeys(self._wanted, 0)
+        self._function: dict[int, str] = {}  # by instance
+        self._is_short = False
+        self._is_patient = False
+        self._unready = {name for name, warm in self._wanted.items() if warm}
+        self._filled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def fill(self, *, is_patient: bool = False) -> None:
+        """Order what is missing from the start. A patient pool does not wait for a function that fails to start."""
+        self._is_short, self._is_patient = True, is_patient
+        self._settle()
+        self.keep()
+
+    async def is_filled(self) -> None:
+        """Wait until every function has had an instance; ConfigError if one could not start."""
+        await self._filled
+
+    def scale(self, function: str, instances: int | None) -> None:
+        """Fix the number of a function's instances; the pool leaves it alone until it is given back by None."""
+        self._wanted[function] = self._declared[function] if instances is None else 0
+        self._is_short = True
+        configuration = None if instances is None else self._controller.view.profile(function).cheapest()
+        self._order(Scale(function, instances, configuration))
+
+    def started(self, instance: int, function: str) -> None:
+        """An instance is being started."""
+        self._function[instance] = function
+        self._counts[function] += 1
+
+    def ready(self, instance: int) -> None:
+        """An instance has started."""
+        self._unready.discard(self._function.get(instance, ""))
+        self._settle()
+
+    def stopped(self, instance: int, error: str = "it did not start in time") -> None:
+        """An instance is no more; `error` says why, should it have been the first of its function."""
+        function = self._function.pop(instance, None)
+        if function is None:
+            return
+        self._counts[function] -= 1
+        self._is_short = True
+        if function in self._unready and not self._filled.done():
+            if self._is_patient:
+                self._unready.discard(function)
+                self._settle()
+            else:
+                self._filled.set_exception(ConfigError(self._app, [Fault(f"functions.{function}", error)]))
+
+    def keep(self) -> None:
+        """Order one instance that is missing, where there is room; called after every turn, and free when none is.
+
+        One at a time: whether there is room for another is known once the first has taken its own.
+        """
+        if not self._is_short:
+            return
+        self._is_short = False
+        view = self._controller.view
+        for function, wanted in self._wanted.items():
+            if self._counts[function] < wanted:
+                self._is_short = True
+                configuration = view.profile(function).cheapest()
+                node = view.place(function, configuration)
+                if node is not None:
+                    self._order(Warm(function, configuration, node))
+                    return
+
+    def close(self) -> None:
+        """Keep nothing any more."""
+        self._wanted = dict.fromkeys(self._wanted, 0)
+        if not self._filled.done():
+            self._filled.cancel()
+
+    def _settle(self) -> None:
+        if not self._unready and not self._filled.done():
+            self._filled.set_result(None)

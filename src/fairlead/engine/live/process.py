@@ -1,0 +1,173 @@
+"""The gateway's process: `python -m fairlead.engine.live.process ORDER`, started by the supervisor.
+
+It opens the journal, starts the apps, answers, and drains when it is told to end.
+"""
+
+import asyncio
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from fairlead.engine.live.gateway.server import serve
+from fairlead.engine.live.gateway.settings import Settings, read_token
+from fairlead.engine.live.host import Host, Options
+from fairlead.engine.live.journal import Journal
+from fairlead.engine.live.order import ServeOrder
+from fairlead.engine.live.supervisor import CANNOT_START
+from fairlead.errors import FairleadError
+from fairlead.workload import PolicyChoice
+
+CALLBACK_SECRET = b"FAIRLEAD_CALLBACK_SECRET"
+"""The environment variable that holds the secret with which callbacks are signed."""
+
+_PR_SET_PDEATHSIG = 1
+_FAULTY = 70  # exit code: a fault of our own
+_GC_THRESHOLD = 50_000  # objects: a collection in the middle of a request costs it milliseconds
+
+
+def main(text: str) -> int:
+    """Serve what the order says; gives the exit code."""
+    order = msgspec.json.decode(text, type=ServeOrder)
+    if order.supervisor:
+        _die_with(order.supervisor)
+    try:
+        settings = _settings(order)
+        with socket.socket(fileno=order.listen_fd) as listening:
+            settings.check([listening])
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(_serve(order, settings, listening))
+    except FairleadError as error:
+        print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the process's own last words
+        return 1 if order.is_restart else CANNOT_START  # what was served once is tried again
+
+
+async def _serve(order: ServeOrder, settings: Settings, listening: socket.socket) -> int:
+    host = Host(Path(order.state), _options(order), say, _give_way)
+    journal = Journal(Path(order.state) / "journal.sqlite")
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sign, stop.set)
+    loop.add_signal_handler(signal.SIGQUIT, host.hurry)
+    try:
+        if not await _open(host, stop):
+            await host.close()
+            os._exit(0)  # an app file that is being described may hang, and its thread with it
+        gc.collect()
+        gc.freeze()  # what is loaded stays
+        gc.set_threshold(_GC_THRESHOLD)
+        url = _url(listening)
+        _write_address(Path(order.state), url)
+        if not order.is_restart:
+            _announce(host, url)
+        await serve(host, journal, settings, [listening], stop)
+    finally:
+        await host.close()
+    return 0
+
+
+async def _open(host: Host, stop: asyncio.Event) -> bool:
+    """Start the apps; False if the gateway is told to end meanwhile."""
+    opening, stopping = asyncio.ensure_future(host.open()), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((opening, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if opening.done():
+            opening.result()
+            return True
+        return False
+    finally:
+        for task in (opening, stopping):
+            task.cancel()
+        await asyncio.gather(opening, stopping, return_exceptions=True)
+
+
+def _options(order: ServeOrder) -> Options:
+    policy = order.policy and PolicyChoice(name=order.policy, parameters=order.policy_parameters)
+    scaler = order.scaler and PolicyChoice(name=order.scaler, parameters=order.scaler_parameters)
+    return Options(
+        policy=policy or None,
+        scaler=scaler or None,
+        limits=order.limits,
+        records=order.records,
+        is_restart=order.is_restart,
+        apps=tuple(Path(path) for path in order.apps),
+    )
+
+
+def _settings(order: ServeOrder) -> Settings:
+    given = {
+        name: value
+        for name in ("max_body_bytes", "max_open", "drain_limit_s")
+        if (value := getattr(order, name)) is not None
+    }
+    return Settings(
+        state=Path(order.state),
+        token=read_token(Path(order.token_file) if order.token_file else None),
+        allow_deploy=order.allow_deploy,
+        callback_prefixes=order.callback_prefixes,
+        callback_secret=os.environb.get(CALLBACK_SECRET),
+        **given,
+    )
+
+
+def _url(listening: socket.socket) -> str:
+    address, port = listening.getsockname()[:2]
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+
+
+def _write_address(state: Path, url: str) -> None:
+    """Leave word where this gateway is, for the commands that talk to it; only its owner may read it."""
+    path = state / "gateway.json"
+    try:
+        path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(msgspec.json.encode({"pid": os.getpid(), "url": url}))
+    except OSError as error:  # a full disk must not keep an app from being served
+        say(f"commands will not find this gateway by themselves: {error}")
+
+
+def _announce(host: Host, url: str) -> None:
+    lines = []
+    for manifest in host.manifests():
+        lines.append(f"Serving {manifest.name} at {url}")
+        for workflow in manifest.workflows:
+            objective = "no objective" if workflow.slo_s is None else f"within {workflow.slo_s * 1000:g} ms"
+            lines.append(f"  POST {url}/v1/workflows/{workflow.name}  {objective}")
+    lines.append(f"Watch     fairlead top --url {url}    Load  fairlead load {url} --rate 50 --duration 10s")
+    with suppress(OSError):
+        print("\n".join(lines), flush=True)  # noqa: T201 - what `fairlead serve` shows
+
+
+def _give_way(error: Exception) -> None:
+    """End this process, as it cannot be trusted any more: the supervisor starts another, which has the journal."""
+    say("".join(traceback.format_exception(error)) + "a fault of Fairlead; the gateway starts again")
+    os._exit(_FAULTY)
+
+
+def say(line: str) -> None:
+    """One line of the log, on the standard error stream."""
+    stamp = datetime.now().astimezone().isoformat(timespec="milliseconds")
+    with suppress(OSError):  # a log on a full disk, or whose reader is gone, is no reason to serve no more
+        print(f"{stamp} {line}", file=sys.stderr, flush=True)  # noqa: T201 - this is the log
+
+
+def _die_with(supervisor: int) -> None:
+    """End with the supervisor: another one may want its port and its journal."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:
+        sys.exit("the supervisor is gone")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,530 @@
+"""One app, served: the controller on the real clock, a back end that acts its effects out, and the values in between.
+
+Everything happens on the thread of the event loop. Events that come in within one turn of the loop are handed to the
+controller together, as one instant; it is called when something happened or when it asked to be, never by polling.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import inf
+from time import monotonic, time
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from fairlead.app.manifest import Manifest
+from fairlead.engine.core import effects as fx
+from fairlead.engine.core import events as ev
+from fairlead.engine.core.books import Recorder
+from fairlead.engine.core.controller import Controller
+from fairlead.engine.core.progress import RequestState
+from fairlead.engine.core.site import make_site
+from fairlead.engine.live.backends.base import Backend
+from fairlead.engine.live.pool import WarmPool
+from fairlead.engine.live.routes import Outputs, Route
+from fairlead.engine.live.store import names
+from fairlead.engine.live.tally import Tally
+from fairlead.engine.live.values import Ending, Outcome, Result, Value, decode, encode
+from fairlead.errors import PolicyError
+from fairlead.model import Invocation, Refusal, Request
+from fairlead.policy import Policy, make_policy
+from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
+from fairlead.workload import Scenario
+
+Done = Callable[[Ending], None]
+Log = Callable[[str], None]
+
+FALLBACK = "fifo"
+"""Takes over from a policy that raised: requests are still served, and the log says why they are not served well."""
+
+
+class RunLog(Recorder, Protocol):
+    """Where a run is recorded."""
+
+    def log(self, now: float, events: Sequence[ev.Event]) -> None:
+        """Note what the controller is told."""
+        ...
+
+    def refused(self, refusal: Refusal) -> None:
+        """Note an action that could not be carried out."""
+        ...
+
+    def close(self, end_s: float, stale_events: int = 0) -> None:
+        """The run is over."""
+        ...
+
+
+class _Open:
+    """A request on its way."""
+
+    __slots__ = (
+        "cold_s",
+        "core",
+        "done",
+        "given",
+        "items",
+        "outputs",
+        "request",
+        "route",
+        "run_s",
+        "running",
+        "wait_s",
+    )
+
+    def __init__(self, request: Request, route: Route, given: Value, done: Done) -> None:
+        self.request = request
+        self.route = route
+        self.given = given
+        self.done = done
+        self.outputs: Outputs = {}
+        self.items: dict[str, int] = {}  # by map stage
+        self.running = 0  # invocations that an instance has in hand
+        self.core: RequestState | None = None  # the controller's own account, once it has one
+        self.wait_s = self.cold_s = self.run_s = 0.0
+
+
+class _Running:
+    """A batch that was handed to the back end."""
+
+    __slots__ = ("effect", "gone", "predicted_s", "started")
+
+    def __init__(self, effect: fx.RunBatch, gone: Sequence[int], started: float, predicted_s: float) -> None:
+        self.effect = effect
+        self.gone = gone  # places of invocations whose requests had ended before it began: they are not in the run
+        self.started = started
+        self.predicted_s = predicted_s
+
+
+class Runtime:
+    """Serves one app until it is drained.
+
+    Args:
+        manifest: The app.
+        scenario: What the controller is told of it: cluster, functions, profiles, workflows, and the policies.
+        backend: Runs instances.
+        log: Gets a line for everything worth knowing.
+        record: Takes the run's records; None keeps none.
+        seed: Of the policies' own randomness.
+        broken: Called with a fault of ours: effects are lost, so requests would stay open for ever, and only a new
+            start helps. Without it the fault is raised.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        scenario: Scenario,
+        backend: Backend,
+        log: Log,
+        record: RunLog | None = None,
+        seed: int = 0,
+        broken: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self._broken = broken
+        self.manifest = manifest
+        self.scenario = scenario
+        self._backend = backend
+        self._log = log
+        self._record = record
+        self._routes = {spec.name: Route(spec) for spec in manifest.workflows}
+        self._open: dict[int, _Open] = {}
+        self._leaving: dict[int, _Open] = {}  # ended, but an instance may still read what they hold
+        self._running: dict[int, _Running] = {}
+        self._vcpus: dict[int, float] = {}  # by instance: its CPU limit now
+        self._next_request = 0
+        self._events: list[ev.Event] = []
+        self._cancelled: list[int] = []  # requests that were cancelled in the turn in which they arrived
+        self._is_due = False  # whether a turn is scheduled
+        self._is_giving_up = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
+        self._idle: asyncio.Event = asyncio.Event()
+        self._idle.set()
+        self.policy_name = scenario.policy.name
+        self.policy_errors = 0
+        self._refused = 0
+        dispatcher = make_policy(scenario.policy.name, scenario.policy.parameters)
+        own = scenario.scaler
+        scaler = None if own is None else make_policy(own.name, own.parameters)
+        for i, policy in enumerate((dispatcher, scaler)):
+            if policy is not None:
+                policy.prepare(make_site(scenario), np.random.default_rng((seed, 1_000_003, i)))
+        names = (scenario.policy.name, own.name if own else "scaler")
+        self.controller = Controller(scenario, dispatcher, scaler, None, names, record)
+        self.tally = Tally(manifest, self.controller)
+        self._pool = WarmPool(manifest, self.controller, self.order, log)
+        self._act: dict[type, Callable[..., None]] = {
+            fx.StartInstance: self._start_instance,
+            fx.RunBatch: self._run_batch,
+            fx.StopInstance: self._stop_instance,
+            fx.StopBatch: self._stop_batch,
+            fx.Answer: self._answer,
+            fx.Refuse: self._refuse,
+        }
+
+    # --- the gateway's side ----------------------------------------------------------------------------------------
+
+    async def open(self, *, is_patient: bool = False) -> None:
+        """Start the back end and the first instances, and wait until each function has one.
+
+        ConfigError if one cannot start; to the patient, that is no error: it is tried again, while others serve.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._began = monotonic()
+        self.started_unix = time()
+        await self._backend.open(self)
+        self._pool.fill(is_patient=is_patient)
+        await self._pool.is_filled()
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return monotonic() - self._began
+
+    @property
+    def open_requests(self) -> int:
+        """How many requests are on their way."""
+        return len(self._open)
+
+    @property
+    def refused_actions(self) -> int:
+        """How many actions of the policies and of operators could not be carried out."""
+        return self._refused
+
+    def open_by_workflow(self) -> Counter[str]:
+        """How many requests are on their way, by workflow."""
+        return Counter(state.request.workflow for state in self._open.values())
+
+    def submit(
+        self, workflow: str, value: Value, *, deadline_s: float | None, budget_usd: float | None, done: Done
+    ) -> int:
+        """Take in a request, and say which number it has. `done` is called once, later, however it ends.
+
+        Raises:
+            ValueError: The workflow maps over its input, which is no list.
+        """
+        route = self._routes[workflow]
+        spec = route.spec
+        items = 1
+        if isinstance(value, bytes):
+            if spec.splits_input:
+                value = [self._backend.put(part) for part in _split(value)]
+                items = len(value)
+            else:
+                value = self._backend.put(value)
+        now = self.now
+        if deadline_s is None:
+            deadline_s = inf if spec.slo_s is None else spec.slo_s
+        if budget_usd is None:
+            budget_usd = inf if spec.cost_usd is None else spec.cost_usd
+        id = self._next_request
+        self._next_request = id + 1
+        request = Request(id, workflow, now, now + deadline_s, budget_usd)
+        state = self._open[id] = _Open(request, route, value, done)
+        for stage in spec.stages:
+            if stage.map is not None and not stage.after:
+                state.items[stage.name] = items
+        self._idle.clear()
+        self.tally.arrived(workflow)
+        self._note(ev.Arrived(request, items))
+        return id
+
+    def cancel(self, request: int) -> None:
+        """Give a request up, unless it has ended."""
+        state = self._open.get(request)
+        if state is not None:
+            if state.core is None:  # the controller has not heard of it yet, and hears of cancelling first
+                self._cancelled.append(request)
+            else:
+                self._note(ev.Cancelled(request))
+
+    def order(self, action: Warm | Retire | Scale | Resize | Move) -> None:
+        """Have an operator's wish carried out."""
+        self._note(ev.Ordered(action))
+
+    def scale(self, function: str, instances: int | None) -> None:
+        """Fix a function's number of instances; None leaves it to the policies again."""
+        self._pool.scale(function, instances)
+
+    async def drained(self) -> None:
+        """Wait until no request is on its way."""
+        await self._idle.wait()
+
+    def give_up(self) -> None:
+        """Cancel every request that is open."""
+        self._is_giving_up = True
+        for request in list(self._open):
+            self._note(ev.Cancelled(request))
+
+    async def close(self) -> None:
+        """End it: requests that are still open end as cancelled."""
+        self._pool.close()
+        self.give_up()
+        self._turn()
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._backend.close()
+        self.controller.finish()
+        if self._record is not None:
+            self._record.close(self.now, self.controller.stale_events)
+
+    # --- the back end's side ---------------------------------------------------------------------------------------
+
+    def ready(self, instance: int) -> None:
+        """An instance has started."""
+        self._note(ev.InstanceReady(instance))
+        self._pool.ready(instance)
+
+    def lost(self, instance: int, error: str) -> None:
+        """An instance is gone."""
+        running = self.controller.pool.instances.get(instance)
+        if running is not None and running.is_ready and running.batch >= 0:
+            self._forget(running.batch)
+        self._vcpus.pop(instance, None)
+        self._pool.stopped(instance, error)
+        self._note(ev.InstanceLost(instance, error))
+
+    def finished(self, batch: int, results: Sequence[Result], work_s: float) -> None:
+        """A batch has ended: keep what it gave for the stages after it."""
+        running = self._running.pop(batch, None)
+        if running is None:
+            for result in results:
+                self._backend.release(result.value)
+            return
+        effect, elapsed_s = running.effect, self.now - running.started
+        if len(results) + len(running.gone) != len(effect.invocations):  # a broken worker must not do harm
+            wrong = f"it gave {len(results)} results for {len(effect.invocations)} invocations"
+            results = [Result(False, error=wrong)] * len(effect.invocations)
+        elif running.gone:
+            results = list(results)
+            for place in running.gone:
+                results.insert(place, Result(True))
+            if len(running.gone) == len(results):  # nothing ran: what was believed of its time stays as it was
+                elapsed_s = running.predicted_s
+        self.tally.batch(effect.function, len(results), running.predicted_s, elapsed_s)
+        outcomes = [self._took(i, r, elapsed_s) for i, r in zip(effect.invocations, results, strict=True)]
+        self._note(ev.Finished(batch, elapsed_s, 0.0, tuple(outcomes)))
+
+    def _took(self, invocation: Invocation, result: Result, elapsed_s: float) -> ev.Outcome:
+        """Keep one result, and tell the controller what it needs to know of it."""
+        state = self._open.get(invocation.request)
+        if state is None:
+            self._backend.release(result.value)
+            self._let_go(invocation)
+            return ev.Outcome() if result.ok else ev.Outcome(False, error=result.error)
+        state.running -= 1
+        state.run_s += elapsed_s
+        if not result.ok:
+            return ev.Outcome(False, error=result.error)
+        stage = state.route.stages[invocation.stage]
+        state.outputs[stage.name, invocation.item] = result.value
+        if stage.splits:
+            for spec in state.route.spec.stages:
+                if spec.map is not None and spec.after == (stage.name,):
+                    state.items[spec.name] = result.items
+        return ev.Outcome(True, stage.arms.get(result.arm) if result.arm else None, result.items)
+
+    # --- the controller's side -------------------------------------------------------------------------------------
+
+    def _note(self, event: ev.Event) -> None:
+        self._events.append(event)
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        try:
+            self._take_turn()
+        except Exception as error:
+            if self._broken is None:
+                raise
+            self._broken(error)
+
+    def _take_turn(self) -> None:
+        """Tell the controller all that happened since the last turn, and do what it wants done."""
+        self._is_due = False
+        events, self._events = self._events, []
+        controller = self.controller
+        now = self.now
+        if self._record is not None:
+            self._record.log(now, events)
+        try:
+            effects = controller.handle(now, events)
+        except PolicyError as error:
+            effects = controller.effects
+            self._fall_back(error)
+        for event in events:
+            if type(event) is ev.Arrived:
+                id = event.request.id
+                self._open[id].core = controller.requests.get(id)
+        act = self._act
+        for effect in effects:
+            act[type(effect)](effect)
+        if self._cancelled:
+            cancelled, self._cancelled = self._cancelled, []
+            for request in cancelled:
+                self.cancel(request)
+        if controller.refusals:
+            self._note_refusals(controller.refusals)
+        self._pool.keep()
+        wake = controller.next_wake
+        if wake != self._timer_at:
+            self._timer_at = wake
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None if wake == inf else self._loop.call_later(max(0.0, wake - self.now), self._wake)
+
+    def _wake(self) -> None:
+        self._timer, self._timer_at = None, inf
+        if not self._is_due:
+            self._turn()
+
+    def _note_refusals(self, refusals: list[Refusal]) -> None:
+        """Write down the actions that could not be carried out; a run without end must not keep them."""
+        self._refused += len(refusals)
+        if self._record is not None:
+            for refusal in refusals:
+                self._record.refused(refusal)
+        refusals.clear()
+
+    def _fall_back(self, error: PolicyError) -> None:
+        """A policy raised: another one takes over, and nothing that was accepted is lost."""
+        self.policy_errors += 1
+        self._log(f"{error}; {FALLBACK} takes over")
+        fallback: Policy = make_policy(FALLBACK)
+        fallback.prepare(make_site(self.scenario), np.random.default_rng(0))
+        self.policy_name = FALLBACK
+        self.controller.decisions.replace(fallback, FALLBACK)
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._turn)
+
+    def _start_instance(self, effect: fx.StartInstance) -> None:
+        function = self.scenario.functions[effect.function]
+        memory_gb = effect.configuration.memory_gb or function.memory_gb
+        configuration = msgspec.structs.replace(effect.configuration, memory_gb=memory_gb)
+        self._vcpus[effect.instance] = configuration.vcpus
+        self._pool.started(effect.instance, effect.function)
+        self._backend.start(effect.instance, effect.function, configuration, effect.node)
+
+    def _run_batch(self, effect: fx.RunBatch) -> None:
+        now = self.now
+        instance = self.controller.running[effect.batch]
+        keys, inputs, gone = [], [], []
+        for place, invocation in enumerate(effect.invocations):
+            state = self._open.get(invocation.request)
+            if state is None:  # it ended while its instance started: there is nothing to run for it
+                gone.append(place)
+                continue
+            route = state.route
+            state.running += 1
+            state.wait_s += max(0.0, instance.start - invocation.ready)
+            state.cold_s += instance.cold_s
+            keys.append(route.keys[invocation.stage])
+            inputs.append(route.argument(invocation.stage, invocation.item, state.given, state.outputs, state.items))
+        vcpus = effect.configuration.vcpus
+        if self._vcpus.get(effect.instance) != vcpus:
+            self._vcpus[effect.instance] = vcpus
+            self._backend.resize(effect.instance, vcpus)
+        predicted_s = self.tally.predict_s(effect.function, effect.configuration, effect.node)
+        self._running[effect.batch] = _Running(effect, gone, now, predicted_s)
+        if inputs:
+            self._backend.run(effect.batch, effect.instance, keys, inputs)
+        else:
+            self.finished(effect.batch, (), 0.0)
+
+    def _stop_instance(self, effect: fx.StopInstance) -> None:
+        self._forget(effect.batch)
+        self._vcpus.pop(effect.instance, None)
+        self._pool.stopped(effect.instance)
+        self._backend.stop(effect.instance, now=effect.batch >= 0)
+
+    def _stop_batch(self, effect: fx.StopBatch) -> None:
+        """A process cannot be told to leave off: it ends, and is lost to the controller."""
+        running = self._forget(effect.batch)
+        if running is not None:
+            instance = running.effect.instance
+            self._backend.stop(instance, now=True)
+            self.lost(instance, "the batch that it ran was given up")
+
+    def _forget(self, batch: int) -> _Running | None:
+        """A batch will not end: nothing reads its inputs any more."""
+        running = self._running.pop(batch, None)
+        if running is not None:
+            for invocation in running.effect.invocations:
+                state = self._open.get(invocation.request)
+                if state is None:
+                    self._let_go(invocation)
+                else:
+                    state.running -= 1
+        return running
+
+    def _let_go(self, invocation: Invocation) -> None:
+        """An instance is done with an invocation of a request that has ended."""
+        state = self._leaving.get(invocation.request)
+        if state is not None:
+            state.running -= 1
+            if state.running == 0:
+                del self._leaving[invocation.request]
+                self._release(state, None)
+
+    def _answer(self, effect: fx.Answer) -> None:
+        state = self._open.pop(effect.request)
+        value: Value | None = None
+        if effect.outcome == "completed":
+            value = state.route.answer(state.given, state.outputs, state.items)
+        self._end(state, "completed" if effect.outcome == "completed" else "failed", effect.reason, None, value)
+
+    def _refuse(self, effect: fx.Refuse) -> None:
+        state = self._open.pop(effect.request)
+        outcome: Outcome = (
+            "rejected" if effect.outcome == "rejected" else "dropped" if effect.outcome == "dropped" else "cancelled"
+        )
+        reason = "the gateway is stopping" if self._is_giving_up and outcome == "cancelled" else effect.reason
+        self._end(state, outcome, reason, effect.retry_after_s, None)
+
+    def _end(
+        self, state: _Open, outcome: Outcome, reason: str | None, retry_after_s: float | None, value: Value | None
+    ) -> None:
+        request = state.request
+        core = state.core
+        ending = Ending(
+            request=request.id,
+            workflow=request.workflow,
+            outcome=outcome,
+            arrival=request.arrival,
+            end=self.now,
+            deadline=request.deadline,
+            value=value,
+            reason=reason,
+            retry_after_s=retry_after_s,
+            cost_usd=core.cost_usd if core else 0.0,
+            promised=core.promised if core else None,
+            wait_s=state.wait_s,
+            cold_s=state.cold_s,
+            run_s=state.run_s,
+        )
+        self.tally.ended(ending)
+        if state.running:
+            self._leaving[request.id] = state
+        else:
+            self._release(state, value)
+        if not self._open:
+            self._idle.set()
+        state.done(ending)
+
+    def _release(self, state: _Open, answer: Value | None) -> None:
+        """Free all that the request held, except its answer, which its reader frees."""
+        kept = set() if answer is None else set(names(answer))
+        for value in (state.given, *state.outputs.values()):
+            if not isinstance(value, bytes) and kept.isdisjoint(names(value)):
+                self._backend.release(value)
+
+
+def _split(value: bytes) -> list[bytes]:
+    """The items of a list that came as one value."""
+    whole = decode(value)
+    if not isinstance(whole, list):
+        raise ValueError(f"this workflow maps over its input, which must be a list; got {type(whole).__name__}.")
+    return [encode(item) for item in whole]

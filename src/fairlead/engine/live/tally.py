@@ -1,0 +1,156 @@
+"""What the runtime counts of itself: totals, and the last seconds."""
+
+from collections import deque
+from time import monotonic
+
+from fairlead.app.manifest import Manifest, WorkflowSpec
+from fairlead.engine.core.controller import Controller
+from fairlead.engine.live.status import FunctionStatus, NodeStatus, WorkflowStatus
+from fairlead.engine.live.values import Ending
+from fairlead.model import Configuration
+
+RECENT_S = 10.0
+_MOST_RECENT = 20_000  # endings looked back on
+
+
+class _WorkflowTally:
+    __slots__ = ("arrivals", "cost_usd", "endings", "in_time", "offered", "outcomes", "spec")
+
+    def __init__(self, spec: WorkflowSpec) -> None:
+        self.spec = spec
+        self.offered = 0
+        self.in_time = 0
+        self.cost_usd = 0.0
+        self.outcomes = dict.fromkeys(("completed", "failed", "rejected", "dropped", "cancelled"), 0)
+        self.arrivals: deque[float] = deque(maxlen=_MOST_RECENT)
+        self.endings: deque[tuple[float, str, bool, float]] = deque(maxlen=_MOST_RECENT)  # when, how, in time, latency
+
+
+class _FunctionTally:
+    __slots__ = ("batches", "invocations", "observed_s", "predicted_s", "sizes")
+
+    def __init__(self) -> None:
+        self.batches = self.invocations = 0
+        self.predicted_s: float | None = None
+        self.observed_s: float | None = None
+        self.sizes: deque[int] = deque(maxlen=64)
+
+
+class Tally:
+    """Counts of one app."""
+
+    def __init__(self, manifest: Manifest, controller: Controller) -> None:
+        self._controller = controller
+        self._workflows = {spec.name: _WorkflowTally(spec) for spec in manifest.workflows}
+        self._functions = {spec.name: _FunctionTally() for spec in manifest.functions}
+
+    def arrived(self, workflow: str) -> None:
+        """A request came in."""
+        tally = self._workflows[workflow]
+        tally.offered += 1
+        tally.arrivals.append(monotonic())
+
+    def ended(self, ending: Ending) -> None:
+        """A request ended."""
+        tally = self._workflows[ending.workflow]
+        tally.outcomes[ending.outcome] += 1
+        tally.in_time += ending.is_in_time
+        tally.cost_usd += ending.cost_usd
+        tally.endings.append((monotonic(), ending.outcome, ending.is_in_time, ending.latency_s))
+
+    def predict_s(self, function: str, configuration: Configuration, node: str) -> float:
+        """How long a batch is believed to take."""
+        shape = self._controller.beliefs.shape(function, configuration)
+        belief = shape.beliefs.get(self._controller.nodes[node].kind) if shape else None
+        return belief.declared_s * belief.correction if belief else 0.0
+
+    def batch(self, function: str, size: int, predicted_s: float, observed_s: float) -> None:
+        """A batch ended."""
+        tally = self._functions[function]
+        tally.batches += 1
+        tally.invocations += size
+        tally.predicted_s, tally.observed_s = predicted_s, observed_s
+        tally.sizes.append(size)
+
+    def workflows(self, now: float, open_requests: dict[str, int]) -> tuple[WorkflowStatus, ...]:
+        """Every workflow now; `now` is the run's clock, for slacks."""
+        slacks = self._slacks(now)
+        return tuple(
+            self._workflow(name, tally, open_requests.get(name, 0), slacks.get(name))
+            for name, tally in self._workflows.items()
+        )
+
+    def _workflow(self, name: str, tally: _WorkflowTally, is_open: int, slack_s: float | None) -> WorkflowStatus:
+        since = monotonic() - RECENT_S
+        recent = [ending for ending in tally.endings if ending[0] >= since]
+        judged = [is_in_time for _, outcome, is_in_time, _ in recent if outcome != "cancelled"]
+        in_time = sum(judged)
+        latencies = sorted(latency_s for _, outcome, _, latency_s in recent if outcome == "completed")
+        return WorkflowStatus(
+            name=name,
+            slo_s=tally.spec.slo_s,
+            open=is_open,
+            offered=tally.offered,
+            completed=tally.outcomes["completed"],
+            in_time=tally.in_time,
+            rejected=tally.outcomes["rejected"],
+            dropped=tally.outcomes["dropped"],
+            failed=tally.outcomes["failed"],
+            cancelled=tally.outcomes["cancelled"],
+            cost_usd=tally.cost_usd,
+            recent_offered_rps=sum(at >= since for at in tally.arrivals) / RECENT_S,
+            recent_goodput_rps=in_time / RECENT_S,
+            recent_attainment=in_time / len(judged) if judged else None,
+            recent_p50_s=_quantile(latencies, 0.5),
+            recent_p99_s=_quantile(latencies, 0.99),
+            least_slack_s=slack_s,
+        )
+
+    def functions(self) -> tuple[FunctionStatus, ...]:
+        """Every function now."""
+        states = {name: [0, 0, 0] for name in self._functions}  # starting, idle, busy
+        for instance in self._controller.pool.instances.values():
+            which = 0 if not instance.is_ready else 1 if instance.batch < 0 else 2
+            states[instance.flavour.function.name][which] += 1
+        waiting = dict.fromkeys(self._functions, 0)
+        for workflow, function in self._controller.view.queues():
+            waiting[function] += self._controller.view.waiting(workflow, function)
+        return tuple(
+            FunctionStatus(
+                name=name,
+                waiting=waiting[name],
+                starting=states[name][0],
+                idle=states[name][1],
+                busy=states[name][2],
+                batches=tally.batches,
+                invocations=tally.invocations,
+                recent_batch_size=sum(tally.sizes) / len(tally.sizes) if tally.sizes else None,
+                predicted_s=tally.predicted_s,
+                observed_s=tally.observed_s,
+            )
+            for name, tally in self._functions.items()
+        )
+
+    def nodes(self) -> tuple[NodeStatus, ...]:
+        """Every node now."""
+        counts = dict.fromkeys(self._controller.nodes, 0)
+        for instance in self._controller.pool.instances.values():
+            counts[instance.node.name] += 1
+        view = self._controller.view
+        return tuple(
+            NodeStatus(name=node.name, vcpus=node.vcpus, load=view.load(node.name), instances=counts[node.name])
+            for node in view.nodes
+        )
+
+    def _slacks(self, now: float) -> dict[str, float]:
+        least: dict[str, float] = {}
+        for invocation in self._controller.view.by_deadline():
+            if invocation.workflow not in least and invocation.deadline < float("inf"):
+                least[invocation.workflow] = invocation.deadline - now
+                if len(least) == len(self._workflows):
+                    break
+        return least
+
+
+def _quantile(ordered: list[float], share: float) -> float | None:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None

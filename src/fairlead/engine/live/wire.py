@@ -1,0 +1,126 @@
+"""The channel between a gateway and an instance: frames of MessagePack over a Unix socket pair.
+
+A frame is its length in four bytes, then its body. To the instance goes one `Begin`, then `Batch`es; from it comes one
+`Ready` or `Failed`, then one `Done` per batch.
+"""
+
+import socket
+from collections.abc import Sequence
+from struct import Struct
+
+import msgspec
+
+from fairlead.engine.live.values import Result, Value
+
+MOST_BYTES = 1 << 28  # of one frame; large values do not travel in frames
+
+_LENGTH = Struct("<I")
+
+
+class Begin(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """What the instance is to be: sent once its limits hold."""
+
+    app: str  # path of the app file
+    function: str
+    store: str  # folder of the shared memory
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """Run these: one "workflow/stage" and one input per invocation."""
+
+    batch: int
+    stages: Sequence[str]
+    inputs: Sequence[Value]
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """The instance can run batches; how long loading the code and `setup` took."""
+
+    load_s: float
+    setup_s: float
+
+
+class Failed(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The instance cannot start, because of its code."""
+
+    error: str
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """A batch has ended; `work_s` is how long the function took."""
+
+    batch: int
+    work_s: float
+    results: tuple[Result, ...]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_order_decoder: msgspec.msgpack.Decoder[Begin | Batch] = msgspec.msgpack.Decoder(Begin | Batch)
+_report_decoder: msgspec.msgpack.Decoder[Ready | Failed | Done] = msgspec.msgpack.Decoder(Ready | Failed | Done)
+
+
+def frame(message: Begin | Batch | Ready | Failed | Done) -> bytes:
+    """A message as it goes over the channel."""
+    body = _encoder.encode(message)
+    if len(body) > MOST_BYTES:
+        raise ValueError(f"a message of {len(body)} bytes is larger than a channel takes ({MOST_BYTES}).")
+    return _LENGTH.pack(len(body)) + body
+
+
+def order(body: bytes | memoryview) -> Begin | Batch:
+    """What the gateway said."""
+    return _order_decoder.decode(body)
+
+
+def report(body: bytes | memoryview) -> Ready | Failed | Done:
+    """What the instance said."""
+    return _report_decoder.decode(body)
+
+
+class Frames:
+    """Cuts what arrives into bodies of frames."""
+
+    __slots__ = ("_buffer",)
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies that are whole now. A frame that is too large raises ValueError: the other side is broken."""
+        buffer = self._buffer
+        buffer += data
+        bodies = []
+        start, size = 0, len(buffer)
+        while size - start >= 4:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            if length > MOST_BYTES:
+                raise ValueError(f"a frame of {length} bytes is larger than a channel takes ({MOST_BYTES}).")
+            if size - start - 4 < length:
+                break
+            bodies.append(bytes(buffer[start + 4 : start + 4 + length]))
+            start += 4 + length
+        if start:
+            del buffer[:start]
+        return bodies
+
+
+class Channel:
+    """The instance's end: blocking, as an instance has nothing else to do."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._frames = Frames()
+        self._bodies: list[bytes] = []
+
+    def receive(self) -> Begin | Batch | None:
+        """The next message; None once the gateway is gone."""
+        while not self._bodies:
+            data = self._socket.recv(1 << 18)
+            if not data:
+                return None
+            self._bodies = self._frames.feed(data)
+        return order(self._bodies.pop(0))
+
+    def send(self, message: Ready | Failed | Done) -> None:
+        """Pass a message on."""
+        self._socket.sendall(frame(message))

@@ -1,0 +1,111 @@
+"""What is sent, when, and where to stop."""
+
+from math import inf, isfinite
+from typing import Literal, get_args
+
+import msgspec
+import numpy as np
+
+from fairlead import workload
+
+Pattern = Literal["poisson", "even"]
+
+MAX_REQUESTS = 5_000_000
+MAX_IN_FLIGHT = 1_000
+
+
+class Open(msgspec.Struct, frozen=True, kw_only=True):
+    """Arrivals at this mean rate, whatever the answers do."""
+
+    rate_rps: float
+    pattern: Pattern = "poisson"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate_rps < inf:
+            raise ValueError(f"rate_rps must be positive and finite; got {self.rate_rps:g}.")
+        if self.pattern not in get_args(Pattern):
+            raise ValueError(f"pattern must be one of {', '.join(get_args(Pattern))}; got {self.pattern!r}.")
+        if self.seed < 0:
+            raise ValueError(f"seed must not be negative; got {self.seed}.")
+
+    def instants(self, duration_s: float) -> list[float]:
+        """Sorted, in [0, duration_s); a longer run begins like a shorter one."""
+        process: workload.Arrivals
+        if self.pattern == "even":
+            process = workload.Deterministic("load", 1 / self.rate_rps)
+        else:
+            process = workload.Poisson("load", self.rate_rps)
+        found: list[float] = process.times(np.random.default_rng(self.seed), duration_s).tolist()
+        return found
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """Arrivals at these instants, in any order."""
+
+    times: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        wrong = [time for time in self.times if not (isfinite(time) and time >= 0)]
+        if wrong:
+            raise ValueError(f"times must be finite and not negative; got {wrong[0]:g}.")
+
+    def instants(self, duration_s: float) -> list[float]:
+        """Sorted; those before `duration_s`."""
+        return sorted(time for time in self.times if time < duration_s)
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """Users of whom each sends its next request when the last one has ended: it measures capacity, not latency.
+
+    A slow server is asked less often, so its slowness hides itself.
+    """
+
+    users: int
+
+    def __post_init__(self) -> None:
+        if self.users < 1:
+            raise ValueError(f"users must be at least 1; got {self.users}.")
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One load.
+
+    The first `warm_up_s` are sent but not counted. `deadline_s` counts from the scheduled arrival; what is left of it
+    when the request is sent goes along as `X-Deadline-Ms`. A request that has no answer `timeout_s` after it was sent
+    is given up. At most `max_in_flight` are open at once: an arrival beyond that is not sent, and counts as missed.
+    """
+
+    arrivals: Open | Listed | Closed
+    duration_s: float
+    warm_up_s: float = 0.0
+    deadline_s: float | None = None
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+    timeout_s: float = 30.0
+    max_in_flight: int = MAX_IN_FLIGHT
+    max_requests: int = MAX_REQUESTS
+
+    def __post_init__(self) -> None:
+        for name in ("duration_s", "timeout_s"):
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name} must be positive and finite; got {getattr(self, name):g}.")
+        if self.deadline_s is not None and not 0 < self.deadline_s < inf:
+            raise ValueError(f"deadline_s must be positive and finite, or None; got {self.deadline_s:g}.")
+        if not 0 <= self.warm_up_s < self.duration_s:
+            raise ValueError(
+                f"warm_up_s must be in [0, duration_s), which is {self.duration_s:g}; got {self.warm_up_s:g}."
+            )
+        for name in ("max_in_flight", "max_requests"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        if self.max_requests > MAX_REQUESTS:
+            raise ValueError(f"max_requests must be at most {MAX_REQUESTS:,}; got {self.max_requests:,}.")
+        if isinstance(self.arrivals, Open) and self.arrivals.rate_rps * self.duration_s > self.max_requests:
+            asked = self.arrivals.rate_rps * self.duration_s
+            raise ValueError(f"rate_rps x duration_s is {asked:,.0f} requests; at most {self.max_requests:,} are sent.")
+        if isinstance(self.arrivals, Closed) and self.arrivals.users > self.max_in_flight:
+            raise ValueError(f"users must be at most max_in_flight ({self.max_in_flight}); got {self.arrivals.users}.")
+        for header in self.headers:
+            if any(sign in part for part in header for sign in "\r\n\0") or ":" in header[0] or not header[0]:
+                raise ValueError(f"headers: {header[0]!r} is not a header that can be sent.")

@@ -1,0 +1,138 @@
+"""Why a request went as it did, in plain words."""
+
+from __future__ import annotations
+
+from math import inf
+
+from fairlead.report.numbers import show
+from fairlead.report.story import StageStory, Story
+
+_MATES = 8  # requests of a batch that are named
+
+
+def in_words(story: Story) -> list[str]:
+    """The story as paragraphs of plain text."""
+    lines = [_headline(story), _came(story)]
+    if story.promised is not None:
+        plan = f": {story.plan}" if story.plan else ""
+        lines.append(f"{story.policy} promised an answer {_after(story, story.promised)}{plan}.{_kept(story)}")
+    lines += [_stage_words(stage, story) for stage in story.stages]
+    if not story.stages:
+        lines.append("Nothing of it was run.")
+    lines += _ending(story)
+    return lines
+
+
+def _headline(story: Story) -> str:
+    took = "" if story.end is None else f" after {_s(story.end - story.arrival)}"
+    verdict = {
+        "completed": f"answered{took}, {'in time' if story.is_in_time else 'too late'}",
+        "rejected": f"refused at arrival{took}"
+        if took and story.end != story.arrival
+        else "refused at arrival, at once",
+        "dropped": f"given up{took}, after it had been admitted",
+        "failed": f"failed{took}",
+        "cancelled": f"withdrawn by its client{took}",
+    }.get(story.outcome, "still open when the records end")
+    return f"Request {story.request} of {story.workflow}, under {story.policy}: {verdict}."
+
+
+def _came(story: Story) -> str:
+    text = f"It came at {_at(story.arrival)}"
+    if story.deadline < inf:
+        text += f" and was to be answered by {_at(story.deadline)} ({_s(story.deadline - story.arrival)} later)"
+    if story.budget_usd < inf:
+        text += f", for at most {show(story.budget_usd, 'usd')}"
+    if not story.open_before:
+        return f"{text}. Nothing else was open."
+    were = "other requests were" if story.open_before != 1 else "other request was"
+    text += f". {story.open_before} {were} open"
+    if story.deadline < inf:
+        text += f", {story.more_urgent} of them more urgent"
+    return f"{text}; {story.running_before} invocations were running and {story.waiting_before} were waiting."
+
+
+def _kept(story: Story) -> str:
+    if story.end is None or story.outcome != "completed" or story.promised is None:
+        return ""
+    off = story.end - story.promised
+    return f" It came {_s(abs(off))} {'later' if off > 0 else 'earlier'}." if abs(off) >= 1e-6 else " It was kept."
+
+
+def _stage_words(stage: StageStory, story: Story) -> str:
+    name = stage.stage if stage.stage == stage.function else f"{stage.stage} ({stage.function})"
+    if stage.item or any(other.item for other in story.stages if other.stage == stage.stage):
+        name += f", item {stage.item}"
+    if stage.attempt > 1:
+        name += f", attempt {stage.attempt}"
+    parts = []
+    if stage.wait_s > 0:
+        busy = " while its instance was busy with another batch" if stage.busy_before else ""
+        parts.append(f"waited {_s(stage.wait_s)}{busy}")
+    if stage.cold_s > 0:
+        why = "its instance had to be started" if stage.is_cold else "its instance was still starting"
+        parts.append(f"{_s(stage.cold_s)} until ready ({why})")
+    if stage.transfer_s > 0:
+        parts.append(f"{_s(stage.transfer_s)} to move its input")
+    parts.append(f"ran {_s(stage.run_s)}{_expected(stage)}")
+    share = f"{stage.vcpus:g} vCPU" + (f", {stage.vgpus:g} vGPU" if stage.vgpus else "")
+    where = f"on instance {stage.instance} of {stage.node} ({share}), {_company(stage)}"
+    ending = "" if stage.outcome == "done" else f" It ended as {stage.outcome}."
+    return f"{name}: {', '.join(parts)}, {where}.{ending}"
+
+
+def _expected(stage: StageStory) -> str:
+    if stage.expected_s is None or stage.declared_s is None:
+        return ""
+    text = f" where {_s(stage.expected_s)} was to be expected"
+    if abs(stage.expected_s - stage.declared_s) > 0.05 * stage.declared_s:
+        text += f" (profile: {_s(stage.declared_s)})"
+    return text
+
+
+def _company(stage: StageStory) -> str:
+    if stage.batch_size == 1:
+        return "alone"
+    others = [f"{mate}" for mate in stage.mates[:_MATES]]
+    more = len(stage.mates) - len(others)
+    named = f" with requests {', '.join(others)}{f' and {more} more' if more > 0 else ''}" if others else ""
+    return f"in a batch of {stage.batch_size}{named}"
+
+
+def _ending(story: Story) -> list[str]:
+    lines = []
+    if story.reason:
+        lines.append(f"Why: {story.reason}.")
+    if story.retry_after_s is not None:
+        lines.append(f"It was told to try again in {_s(story.retry_after_s)}.")
+    if story.offer_latency_s is not None or story.offer_cost_usd is not None:
+        within = f" within {_s(story.offer_latency_s)}" if story.offer_latency_s is not None else ""
+        cost = f" for {show(story.offer_cost_usd, 'usd')}" if story.offer_cost_usd is not None else ""
+        lines.append(f"What could have been promised: an answer{within}{cost}.")
+    if story.outcome == "completed" and story.end is not None:
+        total = {
+            "waiting": sum(stage.wait_s for stage in story.stages),
+            "cold starts": sum(stage.cold_s for stage in story.stages),
+            "moving data": sum(stage.transfer_s for stage in story.stages),
+            "running": sum(stage.run_s for stage in story.stages),
+        }
+        spent = ", ".join(f"{_s(seconds)} {name}" for name, seconds in total.items() if seconds > 0)
+        left = story.deadline - story.end
+        if left < inf:
+            slack = f"{_s(left)} before" if left >= 0 else f"{_s(-left)} after"
+            lines.append(f"In all: {spent}; answered {slack} its deadline, for {show(story.cost_usd, 'usd')}.")
+        else:
+            lines.append(f"In all: {spent}, for {show(story.cost_usd, 'usd')}.")
+    return lines
+
+
+def _after(story: Story, instant: float) -> str:
+    return f"by {_at(instant)} ({_s(instant - story.arrival)} after it came)"
+
+
+def _s(seconds: float) -> str:
+    return show(seconds, "seconds")
+
+
+def _at(instant: float) -> str:
+    return f"{instant:.3f} s"

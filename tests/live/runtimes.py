@@ -1,0 +1,83 @@
+"""Builders for tests: a runtime over real processes, from the text of an app file."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+from fairlead.app.describe import describe
+from fairlead.app.scenario import scenario_of
+from fairlead.engine.live.backends.local import LocalBackend
+from fairlead.engine.live.limits import make_limiter
+from fairlead.engine.live.runtime import Runtime
+from fairlead.engine.live.store import Store
+from fairlead.engine.live.values import Ending, encode
+from fairlead.workload import PolicyChoice
+
+HEAD = "from fairlead.app import App, each, fork, switch\napp = App('test')\n"
+
+
+class Served:
+    """A runtime that is open, with what a test wants to do to it."""
+
+    def __init__(self, runtime: Runtime, store: Store, log: list[str]) -> None:
+        self.runtime = runtime
+        self.store = store
+        self.log = log
+
+    def begin(self, workflow: str, value: object, deadline_s: float | None = None) -> tuple[int, asyncio.Future]:
+        """Submit a request: its number, and its ending to come."""
+        future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        return self.runtime.submit(
+            workflow, encode(value), deadline_s=deadline_s, budget_usd=None, done=future.set_result
+        ), future
+
+    async def call(self, workflow: str, value: object, deadline_s: float | None = None) -> Ending:
+        """Submit a request and wait for its ending."""
+        return await asyncio.wait_for(self.begin(workflow, value, deadline_s)[1], 30)
+
+    async def answer(self, workflow: str, value: object) -> object:
+        """What a request is answered with."""
+        ending = await self.call(workflow, value)
+        assert ending.outcome == "completed", ending
+        assert ending.value is not None
+        return self.store.read(ending.value)
+
+    def pids(self, function: str) -> list[int]:
+        """The processes of a function's instances."""
+        backend = self.runtime._backend
+        return [p.pid for p in backend._instances.values() if p.function == function and p.pid > 0]
+
+
+@asynccontextmanager
+async def served(folder: Path, source: str, policy: str = "fifo", **parameters: object):
+    """Serve an app file with this text."""
+    path = folder / "app.py"
+    path.write_text(HEAD + dedent(source))
+    manifest = await asyncio.to_thread(describe, path)
+    scenario = replace(scenario_of(manifest), policy=PolicyChoice(name=policy, parameters=parameters))
+    store, log = Store.make(), []
+    backend = LocalBackend(str(path), scenario.cluster, make_limiter(), store, log.append)
+    runtime = Runtime(manifest, scenario, backend, log.append)
+    try:
+        await runtime.open()
+        yield Served(runtime, store, log)
+    finally:
+        await runtime.close()
+        store.close()
+
+
+async def until(holds: Callable[[], bool], limit_s: float = 20.0) -> None:
+    """Wait until something holds."""
+    for _ in range(int(limit_s / 0.02)):
+        if holds():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it did not come to hold in time")
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run a test's coroutine."""
+    asyncio.run(test())

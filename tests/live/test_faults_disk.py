@@ -1,0 +1,89 @@
+"""A full disk under the state folder: nothing is acknowledged that could not be kept, and calls that wait go on."""
+
+import subprocess
+import time
+from contextlib import suppress
+
+import pytest
+from serving import kill, serving, wait_for, write_app
+
+APP = """
+@app.function(batch=4)
+def echo(items):
+    return items
+
+app.workflow("echo", echo)
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 16 MB that holds nothing else."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "fairlead-test", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if done.returncode:
+        pytest.skip("mounting a small disk is not allowed here")
+    try:
+        yield folder
+    finally:
+        if subprocess.run(["umount", str(folder)], check=False).returncode:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+            pytest.fail("a file of the state folder is still open")
+
+
+def fill(file) -> None:
+    """Take all the space that is left."""
+    with suppress(OSError), file.open("ab", buffering=0) as out:
+        while True:
+            out.write(bytes(4096))
+
+
+def test_a_full_disk_refuses_asynchronous_calls_serves_the_others_and_recovers(small_disk, tmp_path):
+    app = write_app(tmp_path / "app.py", APP)
+    filler = small_disk / "filler"
+    with serving(app, small_disk / "state", "--policy", "fifo") as world:
+        acknowledged = [world.send("echo", n).json["id"] for n in range(20)]
+        fill(filler)
+        large = "x" * 200_000
+        refusals = []
+        until = time.monotonic() + 30
+        while len(refusals) < 5:  # a little still fits into what the journal has set aside
+            assert time.monotonic() < until
+            fill(filler)
+            reply = world.send("echo", large)
+            if reply.status == 202:
+                acknowledged.append(reply.json["id"])
+            else:
+                refusals.append(reply)
+        for reply in refusals:
+            assert (reply.status, reply.json["error"]["code"]) == (507, "journal_full")
+            assert "not accepted" in reply.message
+        for n in range(200):
+            assert world.call("echo", n).json["output"] == n
+        for path in ("/healthz", "/metrics", "/v1/apps"):
+            assert world.ask("GET", path).status == 200
+        filler.unlink()
+        wait_for(lambda: world.send("echo", 1).status == 202, 30)
+        for id in acknowledged:
+            assert world.wait_for_end(id, 30)["state"] == "completed"
+        assert world.stop() == 0
+
+
+def test_a_gateway_that_is_killed_on_a_full_disk_serves_again_once_there_is_room(small_disk, tmp_path):
+    app = write_app(tmp_path / "app.py", APP)
+    filler = small_disk / "filler"
+    with serving(app, small_disk / "state", "--policy", "fifo") as world:
+        id = world.send("echo", 1).json["id"]
+        fill(filler)
+        kill(world.gateway)
+        time.sleep(2)
+        assert world.process.poll() is None, world.err
+        filler.unlink()
+        assert world.call("echo", 2, timeout_s=60).json["output"] == 2
+        assert world.wait_for_end(id)["state"] == "completed"
+        assert world.send("echo", 3).status == 202

@@ -1,0 +1,239 @@
+"""The life of `fairlead serve`: starting, draining, being told twice, replacing and removing apps under load."""
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from serving import TOKEN, Serving, descendants, is_alive, kill, serving, wait_for, write_app
+
+SLOW = """
+@app.function(batch=4)
+def slow(items):
+    time.sleep(max(items))
+    return items
+
+app.workflow("slow", slow)
+"""
+
+
+def app_text(version: int, work_s: float = 0.02, name: str = "demo", more: str = "") -> str:
+    return (
+        f"import time\nfrom fairlead.app import App\napp = App({name!r})\n{more}\n"
+        f"@app.function(batch=4)\ndef answer(items):\n    time.sleep({work_s})\n    return [{version}] * len(items)\n"
+        "app.workflow('answer', answer)\n"
+    )
+
+
+class Load:
+    """Users who call a workflow, one call after the other, until told to stop."""
+
+    def __init__(self, world: Serving, workflow: str, users: int = 4) -> None:
+        self.replies: list[tuple[int, object]] = []
+        self._world, self._workflow = world, workflow
+        self._stop = threading.Event()
+        self._users = [threading.Thread(target=self._use) for _ in range(users)]
+
+    def _use(self) -> None:
+        while not self._stop.is_set():
+            reply = self._world.call(self._workflow, 1)
+            self.replies.append((reply.status, reply.json.get("output")))
+
+    def __enter__(self) -> "Load":
+        for user in self._users:
+            user.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for user in self._users:
+            user.join()
+
+
+# --- starting ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("setup=lambda: 1 / 0", "setup of broken raised ZeroDivisionError: division by zero (app.py, line 7)"),
+        ("setup=lambda: time.sleep(60), start_limit_s=0.5", "did not start"),
+        ("setup=lambda: os._exit(3)", "it exited with code 3"),
+    ],
+    ids=["raises", "hangs", "exits"],
+)
+def test_an_app_whose_setup_fails_ends_serve_with_the_reason(tmp_path, text, why):
+    app = write_app(
+        tmp_path / "app.py", f"\n@app.function({text})\ndef broken(_, x):\n    return x\napp.workflow('w', broken)\n"
+    )
+    served = Serving(app, tmp_path / "state")
+    try:
+        assert served.process.wait(60) == 1
+        assert why in served.err
+        assert "Traceback" not in served.err.partition("its last output")[0]
+    finally:
+        served.end()
+
+
+@pytest.mark.parametrize("where", ["at its top", "in setup"])
+def test_a_signal_during_a_start_that_hangs_ends_it_at_once(tmp_path, where):
+    hang = "Path(__file__).with_name('begun').touch()\ntime.sleep(300)\n"
+    top, setup = (hang, "pass") if where == "at its top" else ("", hang.replace("\n", "; "))
+    function = "@app.function(setup=load)\ndef f(_, x):\n    return x\napp.workflow('w', f)\n"
+    app = write_app(tmp_path / "app.py", f"\n{top}\ndef load():\n    {setup}\n\n{function}")
+    served = Serving(app, tmp_path / "state")
+    try:
+        wait_for(lambda: (tmp_path / "begun").exists(), 60)
+        below = descendants(served.process.pid)
+        assert served.stop(20) == 0
+        wait_for(lambda: not any(map(is_alive, below)), why=lambda: "something hangs on")
+    finally:
+        served.end()
+
+
+# --- ending --------------------------------------------------------------------------------------------------------
+
+
+def test_at_the_end_open_requests_are_answered_and_new_ones_refused(tmp_path):
+    app = write_app(tmp_path / "app.py", SLOW)
+    with serving(app, tmp_path / "state", "--policy", "fifo") as world, ThreadPoolExecutor(8) as pool:
+        connection = world.connect()
+        assert world.ask("GET", "/readyz", connection=connection).status == 200
+        open_calls = [pool.submit(world.call, "slow", 1.5) for _ in range(6)]
+        accepted = world.send("slow", 1.5).json["id"]
+        time.sleep(0.3)
+        world.process.terminate()
+        wait_for(lambda: world.ask("GET", "/readyz", connection=connection).status == 503)
+        refused = world.call("slow", 0, connection=connection)
+        assert refused.status == 503
+        assert "retry-after" in refused.headers
+        assert world.send("slow", 0, connection=connection).status == 503
+        connection.close()
+        assert Counter(call.result().status for call in open_calls) == {200: 6}
+        assert world.process.wait(30) == 0
+    with serving(app, tmp_path / "state", "--policy", "fifo") as again:
+        assert again.wait_for_end(accepted)["state"] == "completed"
+
+
+def test_told_twice_it_gives_up_what_is_open_and_says_so_to_who_waits(tmp_path):
+    app = write_app(tmp_path / "app.py", SLOW)
+    with serving(app, tmp_path / "state", "--policy", "fifo") as world, ThreadPoolExecutor(1) as pool:
+        call = pool.submit(world.call, "slow", 60, timeout_s=60)
+        accepted = world.send("slow", 0.5).json["id"]
+        tree = world.tree
+        time.sleep(0.3)
+        began = time.monotonic()
+        world.process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert world.process.poll() is None  # it drains
+        world.process.send_signal(signal.SIGINT)
+        assert world.process.wait(20) == 0
+        assert time.monotonic() - began < 20
+        reply = call.result()
+        assert (reply.status, reply.json["error"]["reason"]) == (503, "the gateway is stopping")
+        assert not any(map(is_alive, tree[1:]))
+    with serving(app, tmp_path / "state", "--policy", "fifo") as again:
+        assert again.wait_for_end(accepted)["state"] == "completed"  # it was accepted, so it is done
+
+
+def test_ctrl_c_in_a_terminal_reaches_all_processes_and_is_one_request_to_end(tmp_path):
+    app = write_app(tmp_path / "app.py", SLOW)
+    with serving(app, tmp_path / "state", "--policy", "fifo") as world, ThreadPoolExecutor(1) as pool:
+        call = pool.submit(world.call, "slow", 1)
+        time.sleep(0.3)
+        os.killpg(world.process.pid, signal.SIGINT)
+        assert call.result().status == 200
+        assert world.process.wait(20) == 0
+
+
+# --- apps under load -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("apps")
+    app = folder / "app.py"
+    app.write_text(app_text(1))
+    with serving(app, folder / "state", "--policy", "fifo", "--allow-deploy", token=TOKEN) as served:
+        yield served
+
+
+def put(world: Serving, text: str, name: str = "demo"):
+    return world.ask("PUT", f"/v1/apps/{name}", {"source": text}, timeout_s=60)
+
+
+def test_replacing_an_app_under_load_drops_no_request(world):
+    with Load(world, "answer") as load:
+        for version in (2, 3):
+            time.sleep(0.3)
+            assert put(world, app_text(version)).status == 200
+        time.sleep(0.3)
+        assert world.call("answer").json["output"] == 3
+    assert {status for status, _ in load.replies} == {200}
+    assert {output for _, output in load.replies} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            app_text(9).replace("batch=4", "batch=4, setup=lambda: 1 / 0").replace("(items)", "(_, items)"),
+            "ZeroDivision",
+        ),
+        (app_text(9) + "raise RuntimeError('no luck')\n", "no luck"),
+        ("def broken(:", "SyntaxError"),
+        (app_text(9, name="other"), "declares the app 'other'"),
+    ],
+    ids=["setup-raises", "import-raises", "no-python", "other-name"],
+)
+def test_a_replacement_that_cannot_start_leaves_the_former_one_serving(world, text, why):
+    before = world.call("answer").json["output"]
+    with Load(world, "answer") as load:
+        reply = put(world, text)
+    assert (reply.status, reply.json["error"]["code"]) == (422, "invalid_app")
+    assert why in reply.message
+    assert set(load.replies) == {(200, before)}
+
+
+def test_scaling_up_and_down_under_load_drops_no_request(world):
+    where = "/v1/apps/demo/functions/answer"
+    with Load(world, "answer", users=6) as load:
+        for number in (2, 1):  # one instance takes one of at least two CPUs
+            assert world.ask("POST", f"{where}/scale", {"instances": number}).status == 200
+            wait_for(
+                lambda wanted=number: instances_of(world, where) == wanted, why=lambda: f"{instances_of(world, where)}"
+            )
+        assert world.ask("POST", f"{where}/scale", {"instances": None}).status == 200
+        time.sleep(0.3)
+    assert {status for status, _ in load.replies} == {200}
+
+
+def instances_of(world: Serving, where: str) -> int:
+    status = world.ask("GET", where).json["status"]
+    return status["starting"] + status["idle"] + status["busy"]
+
+
+def test_an_app_removed_while_it_works_finishes_what_it_has(world):
+    assert put(world, app_text(5, 1.0, "brief"), "brief").status == 201
+    instances = set(world.instances)
+    with ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(world.call, "brief.answer", 1) for _ in range(4)]
+        time.sleep(0.3)
+        assert world.ask("DELETE", "/v1/apps/brief").status == 200
+        assert world.call("brief.answer", 1).status == 404
+        assert {(call.result().status, call.result().json["output"]) for call in calls} == {(200, 5)}
+    wait_for(lambda: len(world.instances) < len(instances))
+
+
+def test_a_gateway_that_is_killed_comes_back_with_the_apps_that_were_served_last(world):
+    assert put(world, app_text(7)).status == 200
+    assert put(world, app_text(8, name="second"), "second").status == 201
+    assert put(world, app_text(8, name="gone"), "gone").status == 201
+    assert world.ask("DELETE", "/v1/apps/gone").status == 200
+    kill(world.gateway)
+    assert world.call("demo.answer", 1, timeout_s=60).json["output"] == 7
+    assert [app["name"] for app in world.ask("GET", "/v1/apps").json["apps"]] == ["demo", "second"]
+    assert world.ask("DELETE", "/v1/apps/second").status == 200

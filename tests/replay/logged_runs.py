@@ -1,0 +1,41 @@
+"""Simulated runs that leave the folder of a live one: the same controller, and every instant it handles is logged."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+from fairlead.engine.core import Controller
+from fairlead.engine.core.effects import Effect
+from fairlead.engine.core.events import Event
+from fairlead.engine.live.records import RunHead, RunLog
+from fairlead.engine.sim import simulate
+from fairlead.policy import make_policy
+from fairlead.workload import PolicyChoice, Scenario
+
+
+def log_run(scenario: Scenario, folder: Path, policy: str = "fifo", seed: int = 0, **parameters: object) -> Path:
+    """Simulate, and leave in the folder what the live runtime would have."""
+    world = replace(scenario, policy=PolicyChoice(name=policy, parameters=parameters))
+    log = RunLog(folder, RunHead(app=world.name, scenario=world, seed=seed))
+    last = 0.0
+
+    class Logged(Controller):
+        def __init__(self, scenario, dispatcher, scaler, stopwatch, names, recorder):
+            super().__init__(scenario, dispatcher, scaler, stopwatch, names, log)
+
+        def handle(self, now: float, events: Sequence[Event]) -> list[Effect]:
+            nonlocal last
+            log.log(now, tuple(events))
+            last = now
+            return super().handle(now, events)
+
+    try:
+        with patch.object(sys.modules["fairlead.engine.sim.simulate"], "Controller", Logged):
+            recording = simulate(world, make_policy(policy, parameters), seed=seed)
+        for refusal in recording.refusals:
+            log.refused(refusal)
+    finally:
+        log.close(last)
+    return folder
