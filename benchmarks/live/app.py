@@ -12,19 +12,19 @@ batches = App("batches")
 batches.node("one", vcpus=1)
 
 
-@noops.function
-def first(value: object) -> object:
-    return value
+@noops.function(batch=(1, 2, 4, 8, 16, 32))
+def first(values: list[object]) -> list[object]:
+    return values
 
 
-@noops.function
-def second(value: object) -> object:
-    return value
+@noops.function(batch=(1, 2, 4, 8, 16, 32))
+def second(values: list[object]) -> list[object]:
+    return values
 
 
-@noops.function
-def third(value: object) -> object:
-    return value
+@noops.function(batch=(1, 2, 4, 8, 16, 32))
+def third(values: list[object]) -> list[object]:
+    return values
 
 
 @batches.function(batch=range(1, 9))

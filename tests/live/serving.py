@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 TOKEN = "a-token-for-tests-0123456789"
+OWN_FAULTS = ("a fault of Fairlead", "Exception in callback", "never retrieved", "Fatal error")
 START_LIMIT_S = 60.0  # for a loaded machine; a quiet one takes a second
 
 
@@ -197,13 +198,15 @@ class Serving:
 
 
 @contextmanager
-def serving(app: Path | None, state: Path, *options: str, **how: Any) -> Iterator[Serving]:
-    """`fairlead serve`, ready; gone afterwards."""
+def serving(app: Path | None, state: Path, *options: str, has_faults: bool = False, **how: Any) -> Iterator[Serving]:
+    """`fairlead serve`, ready; gone afterwards, and without having found a fault of its own unless there are some."""
     served = Serving(app, state, *options, **how)
     try:
         yield served.wait_until_serving()
     finally:
         served.end()
+    found = [line for line in served.err.splitlines() if any(sign in line for sign in OWN_FAULTS)]
+    assert has_faults or not found, served.err[-5000:]
 
 
 def write_app(path: Path, text: str, name: str = "demo") -> Path:

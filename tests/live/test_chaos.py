@@ -29,6 +29,7 @@ def note(keys):
 app.workflow("note", prepare >> note)
 """
 USERS = 8
+PAUSE_S = 0.04  # of a user after each request: on a quick machine the kills must not come too late
 
 
 class Killer(threading.Thread):
@@ -70,6 +71,7 @@ def send_all(world: Serving, keys: list[str]) -> dict[str, str]:
                     reply = world.send("note", key, key=key, connection=connection)
                     assert reply.status in (200, 202), reply
                     acknowledged[key] = reply.json["id"]
+                    time.sleep(PAUSE_S)
                 except (OSError, HTTPException):
                     connection.close()
                     connection = world.connect(60)

@@ -245,7 +245,8 @@ def test_a_gateway_that_finds_itself_broken_makes_way_for_another(app, tmp_path)
         "        run(self, effect)\n"
         "    Runtime._run_batch = break_once\n"
     )
-    with serving(app, tmp_path / "state", "--policy", "fifo", env={"PYTHONPATH": str(tmp_path)}) as world:
+    patched = {"PYTHONPATH": str(tmp_path)}
+    with serving(app, tmp_path / "state", "--policy", "fifo", has_faults=True, env=patched) as world:
         gateway = world.gateway
         id = world.send("note", "x").json["id"]
         time.sleep(0.5)

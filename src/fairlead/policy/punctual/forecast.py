@@ -7,7 +7,6 @@ from fairlead.policy.punctual.flow import Flow, Step
 from fairlead.policy.punctual.room import Room
 from fairlead.policy.punctual.work import Ladder, Work
 
-
 _CROWD = 1e9  # of companions: what must wait for ever for a room counts as so many
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from fairlead.engine.live.backends.base import Reports
 from fairlead.engine.live.limits import Limiter, Usage
 from fairlead.engine.live.store import Store
-from fairlead.engine.live.values import Value
+from fairlead.engine.live.values import Result, Value
 from fairlead.engine.live.wire import Batch, Begin, Done, Failed, Frames, Ready, frame, report
 from fairlead.model import Cluster, Configuration
 
@@ -68,7 +68,13 @@ class LocalBackend:
 
     def run(self, batch: int, instance: int, stages: Sequence[str], inputs: Sequence[Value]) -> None:
         """Pass a batch on."""
-        self._instances[instance].send(Batch(batch, stages, inputs))
+        try:
+            data = frame(Batch(batch, stages, inputs))
+        except ValueError as error:  # too large
+            failed = [Result(False, error=str(error))] * len(inputs)
+            self._loop.call_soon(self._reports.finished, batch, failed, 0.0)
+        else:
+            self._instances[instance].send(data)
 
     def resize(self, instance: int, vcpus: float) -> None:
         """Change what an instance may use of the CPU."""
@@ -211,12 +217,21 @@ class _Process(asyncio.Protocol):
         self._unsent.clear()
         self._transport = transport
 
-    def send(self, message: Batch) -> None:
-        """Pass a message on, in order."""
+    def send(self, data: bytes) -> None:
+        """Pass a frame on, in order. One that is dying does not get it: its end, which is about to be seen, says so."""
         if self._transport is None:
-            self._unsent.append(frame(message))
-        else:
-            self._transport.write(frame(message))
+            self._unsent.append(data)
+        elif not self._transport.is_closing():
+            self._transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The channel has ended; the process mostly too. One that lives on without it is of no use."""
+        self._loop.call_later(_GRACE_S, self._cut_off)
+
+    def _cut_off(self) -> None:
+        if self._popen is not None and self._popen.returncode is None:
+            self.error = self.error or "it closed its channel"
+            self._kill()
 
     def data_received(self, data: bytes) -> None:
         """Take in what the instance says; nonsense ends it."""
