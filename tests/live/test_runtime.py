@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from runtimes import run, served, until
 
+from fairlead.engine.live.limits import make_limiter
 from fairlead.errors import ConfigError
+from fairlead.policy.base import Move, Scale
 
 COMPOSED = """
     @app.function()
@@ -289,6 +291,39 @@ def test_scaling_by_an_operator_holds_until_it_is_given_back(tmp_path):
             app.runtime.scale("echo", None)
             assert await app.answer("echo", 3) == 3
             assert app.runtime.refused_actions == 0
+
+    run(test)
+
+
+def test_a_function_moves_to_a_slower_node_and_is_slower_there(tmp_path):
+    """Nodes of different speed are real: the same work takes several times as long in a quarter of a core."""
+    source = """
+        import time
+        @app.function(warm=0)
+        def spin(loops):
+            began = time.thread_time()
+            while time.thread_time() - began < loops: pass
+            return loops
+        app.node("fast", vcpus=1)
+        app.node("slow", vcpus=1, speed=0.25)
+        app.workflow("spin", spin)
+    """
+
+    async def test():
+        async with served(tmp_path, source) as app:
+            if make_limiter().kind == "affinity":
+                pytest.skip("without control groups a node's speed is not limited")
+            app.runtime.order(Scale("spin", 1))
+            app.runtime.order(Move("spin", "fast"))
+            nodes = app.runtime.tally.nodes
+            await until(lambda: [node.instances for node in nodes()] == [1, 0])
+            fast = await app.call("spin", 0.2)
+            app.runtime.order(Move("spin", "slow"))
+            await until(lambda: [node.instances for node in nodes()] == [0, 1])
+            slow = await app.call("spin", 0.2)
+            assert (fast.outcome, slow.outcome) == ("completed", "completed")
+            assert slow.run_s > 0.5  # 0.2 s of work in a quarter of a core
+            assert slow.run_s > 1.5 * fast.run_s
 
     run(test)
 

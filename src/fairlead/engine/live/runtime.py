@@ -136,6 +136,7 @@ class Runtime:
         self._events: list[ev.Event] = []
         self._cancelled: list[int] = []  # requests that were cancelled in the turn in which they arrived
         self._is_due = False  # whether a turn is scheduled
+        self._is_in_turn = False
         self._is_giving_up = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
@@ -305,6 +306,8 @@ class Runtime:
         self.tally.batch(effect.function, len(results), running.predicted_s, elapsed_s)
         outcomes = [self._took(i, r, elapsed_s) for i, r in zip(effect.invocations, results, strict=True)]
         self._note(ev.Finished(batch, elapsed_s, 0.0, tuple(outcomes)))
+        if not self._is_in_turn:  # the instance has nothing to do until then: it goes before what else the loop has
+            self._turn()
 
     def _took(self, invocation: Invocation, result: Result, elapsed_s: float) -> ev.Outcome:
         """Keep one result, and tell the controller what it needs to know of it."""
@@ -331,15 +334,22 @@ class Runtime:
         self._events.append(event)
         if not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._turn_if_due)
+
+    def _turn_if_due(self) -> None:
+        if self._is_due:  # a batch that ended in the meantime may have brought the turn forward
+            self._turn()
 
     def _turn(self) -> None:
+        self._is_in_turn = True
         try:
             self._take_turn()
         except Exception as error:
             if self._broken is None:
                 raise
             self._broken(error)
+        finally:
+            self._is_in_turn = False
 
     def _take_turn(self) -> None:
         """Tell the controller all that happened since the last turn, and do what it wants done."""
@@ -398,7 +408,7 @@ class Runtime:
         self.controller.decisions.replace(fallback, FALLBACK)
         if not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._turn_if_due)
 
     def _start_instance(self, effect: fx.StartInstance) -> None:
         function = self.scenario.functions[effect.function]
