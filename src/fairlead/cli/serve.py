@@ -29,7 +29,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; others than this machine need a token.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.", min=0, max=65535)] = 8000,
     state: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Journal and records; by default .fairlead/<first app>.")
     ] = None,
