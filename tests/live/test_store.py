@@ -69,7 +69,9 @@ def test_what_a_dead_process_never_told_of_is_removed(store):
 
 
 def test_the_store_of_a_dead_gateway_is_swept_by_the_next():
-    code = "from fairlead.engine.live.store import Store; import os; print(Store.make().folder, flush=True); os._exit(9)"
+    code = (
+        "from fairlead.engine.live.store import Store; import os; print(Store.make().folder, flush=True); os._exit(9)"
+    )
     left = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip()
     assert "fairlead-" in left  # another gateway of this machine may have swept it by now
     made = Store.make()
