@@ -20,9 +20,10 @@ from fairlead.engine.live.backends.local import LocalBackend
 from fairlead.engine.live.gateway.served import Accepted
 from fairlead.engine.live.limits import make_limiter
 from fairlead.engine.live.records import RunHead, RunLog
-from fairlead.engine.live.runtime import Done, Runtime
+from fairlead.engine.live.runtime import Runtime
 from fairlead.engine.live.status import AppStatus, Status
 from fairlead.engine.live.store import Store
+from fairlead.engine.live.transit import Done
 from fairlead.engine.live.values import Value
 from fairlead.errors import ConfigError, DuplicateNameError, Fault, UnknownNameError
 from fairlead.policy import make_policy

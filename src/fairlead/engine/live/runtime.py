@@ -19,21 +19,19 @@ from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.books import Recorder
 from fairlead.engine.core.controller import Controller
-from fairlead.engine.core.progress import RequestState
 from fairlead.engine.core.site import make_site
 from fairlead.engine.live.backends.base import Backend
 from fairlead.engine.live.pool import WarmPool
-from fairlead.engine.live.routes import Outputs, Route
-from fairlead.engine.live.store import names
+from fairlead.engine.live.routes import Route
 from fairlead.engine.live.tally import Tally
-from fairlead.engine.live.values import Ending, Outcome, Result, Value, decode, encode
+from fairlead.engine.live.transit import Done, OpenRequest, Transit
+from fairlead.engine.live.values import Ending, Outcome, Result, Value
 from fairlead.errors import PolicyError
-from fairlead.model import Invocation, Refusal, Request
+from fairlead.model import Refusal, Request
 from fairlead.policy import Policy, make_policy
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
 from fairlead.workload import Scenario
 
-Done = Callable[[Ending], None]
 Log = Callable[[str], None]
 
 FALLBACK = "fifo"
@@ -54,47 +52,6 @@ class RunLog(Recorder, Protocol):
     def close(self, end_s: float, stale_events: int = 0) -> None:
         """The run is over."""
         ...
-
-
-class _Open:
-    """A request on its way."""
-
-    __slots__ = (
-        "cold_s",
-        "core",
-        "done",
-        "given",
-        "items",
-        "outputs",
-        "request",
-        "route",
-        "run_s",
-        "running",
-        "wait_s",
-    )
-
-    def __init__(self, request: Request, route: Route, given: Value, done: Done) -> None:
-        self.request = request
-        self.route = route
-        self.given = given
-        self.done = done
-        self.outputs: Outputs = {}
-        self.items: dict[str, int] = {}  # by map stage
-        self.running = 0  # invocations that an instance has in hand
-        self.core: RequestState | None = None  # the controller's own account, once it has one
-        self.wait_s = self.cold_s = self.run_s = 0.0
-
-
-class _Running:
-    """A batch that was handed to the back end."""
-
-    __slots__ = ("effect", "gone", "predicted_s", "started")
-
-    def __init__(self, effect: fx.RunBatch, gone: Sequence[int], started: float, predicted_s: float) -> None:
-        self.effect = effect
-        self.gone = gone  # places of invocations whose requests had ended before it began: they are not in the run
-        self.started = started
-        self.predicted_s = predicted_s
 
 
 class Runtime:
@@ -128,9 +85,8 @@ class Runtime:
         self._log = log
         self._record = record
         self._routes = {spec.name: Route(spec) for spec in manifest.workflows}
-        self._open: dict[int, _Open] = {}
-        self._leaving: dict[int, _Open] = {}  # ended, but an instance may still read what they hold
-        self._running: dict[int, _Running] = {}
+        self._transit = Transit(backend)
+        self._open = self._transit.open
         self._vcpus: dict[int, float] = {}  # by instance: its CPU limit now
         self._next_request = 0
         self._events: list[ev.Event] = []
@@ -195,7 +151,7 @@ class Runtime:
 
     def open_by_workflow(self) -> Counter[str]:
         """How many requests are on their way, by workflow."""
-        return Counter(state.request.workflow for state in self._open.values())
+        return self._transit.by_workflow()
 
     def submit(
         self, workflow: str, value: Value, *, deadline_s: float | None, budget_usd: float | None, done: Done
@@ -207,13 +163,7 @@ class Runtime:
         """
         route = self._routes[workflow]
         spec = route.spec
-        items = 1
-        if isinstance(value, bytes):
-            if spec.splits_input:
-                value = [self._backend.put(part) for part in _split(value)]
-                items = len(value)
-            else:
-                value = self._backend.put(value)
+        value, items = self._transit.take_in(value, route)
         now = self.now
         if deadline_s is None:
             deadline_s = inf if spec.slo_s is None else spec.slo_s
@@ -222,10 +172,7 @@ class Runtime:
         id = self._next_request
         self._next_request = id + 1
         request = Request(id, workflow, now, now + deadline_s, budget_usd)
-        state = self._open[id] = _Open(request, route, value, done)
-        for stage in spec.stages:
-            if stage.map is not None and not stage.after:
-                state.items[stage.name] = items
+        self._open[id] = OpenRequest(request, route, value, items, done)
         self._idle.clear()
         self.tally.arrived(workflow)
         self._note(ev.Arrived(request, items))
@@ -281,52 +228,22 @@ class Runtime:
         """An instance is gone."""
         running = self.controller.pool.instances.get(instance)
         if running is not None and running.is_ready and running.batch >= 0:
-            self._forget(running.batch)
+            self._transit.forget(running.batch)
         self._vcpus.pop(instance, None)
         self._pool.stopped(instance, error)
         self._note(ev.InstanceLost(instance, error))
 
     def finished(self, batch: int, results: Sequence[Result], work_s: float) -> None:
-        """A batch has ended: keep what it gave for the stages after it."""
-        running = self._running.pop(batch, None)
-        if running is None:
-            for result in results:
-                self._backend.release(result.value)
+        """A batch has ended: its instance has nothing to do until the controller knows."""
+        found = self._transit.finish(batch, results, self.now)
+        if found is None:
             return
-        effect, elapsed_s = running.effect, self.now - running.started
-        if len(results) + len(running.gone) != len(effect.invocations):  # a broken worker must not do harm
-            wrong = f"it gave {len(results)} results for {len(effect.invocations)} invocations"
-            results = [Result(False, error=wrong)] * len(effect.invocations)
-        elif running.gone:
-            results = list(results)
-            for place in running.gone:
-                results.insert(place, Result(True))
-            if len(running.gone) == len(results):  # nothing ran: what was believed of its time stays as it was
-                elapsed_s = running.predicted_s
-        self.tally.batch(effect.function, len(results), running.predicted_s, elapsed_s)
-        outcomes = [self._took(i, r, elapsed_s) for i, r in zip(effect.invocations, results, strict=True)]
-        self._note(ev.Finished(batch, elapsed_s, 0.0, tuple(outcomes)))
-        if not self._is_in_turn:  # the instance has nothing to do until then: it goes before what else the loop has
+        running, event = found
+        effect = running.effect
+        self.tally.batch(effect.function, len(effect.invocations), running.predicted_s, event.work_s)
+        self._note(event)
+        if not self._is_in_turn:  # it goes before what else the loop has to do
             self._turn()
-
-    def _took(self, invocation: Invocation, result: Result, elapsed_s: float) -> ev.Outcome:
-        """Keep one result, and tell the controller what it needs to know of it."""
-        state = self._open.get(invocation.request)
-        if state is None:
-            self._backend.release(result.value)
-            self._let_go(invocation)
-            return ev.Outcome() if result.ok else ev.Outcome(False, error=result.error)
-        state.running -= 1
-        state.run_s += elapsed_s
-        if not result.ok:
-            return ev.Outcome(False, error=result.error)
-        stage = state.route.stages[invocation.stage]
-        state.outputs[stage.name, invocation.item] = result.value
-        if stage.splits:
-            for spec in state.route.spec.stages:
-                if spec.map is not None and spec.after == (stage.name,):
-                    state.items[spec.name] = result.items
-        return ev.Outcome(True, stage.arms.get(result.arm) if result.arm else None, result.items)
 
     # --- the controller's side -------------------------------------------------------------------------------------
 
@@ -419,71 +336,37 @@ class Runtime:
         self._backend.start(effect.instance, effect.function, configuration, effect.node)
 
     def _run_batch(self, effect: fx.RunBatch) -> None:
-        now = self.now
         instance = self.controller.running[effect.batch]
-        keys, inputs, gone = [], [], []
-        for place, invocation in enumerate(effect.invocations):
-            state = self._open.get(invocation.request)
-            if state is None:  # it ended while its instance started: there is nothing to run for it
-                gone.append(place)
-                continue
-            route = state.route
-            state.running += 1
-            state.wait_s += max(0.0, instance.start - invocation.ready)
-            state.cold_s += instance.cold_s
-            keys.append(route.keys[invocation.stage])
-            inputs.append(route.argument(invocation.stage, invocation.item, state.given, state.outputs, state.items))
         vcpus = effect.configuration.vcpus
         if self._vcpus.get(effect.instance) != vcpus:
             self._vcpus[effect.instance] = vcpus
             self._backend.resize(effect.instance, vcpus)
         predicted_s = self.tally.predict_s(effect.function, effect.configuration, effect.node)
-        self._running[effect.batch] = _Running(effect, gone, now, predicted_s)
+        keys, inputs = self._transit.begin(effect, instance.start, instance.cold_s, self.now, predicted_s)
         if inputs:
             self._backend.run(effect.batch, effect.instance, keys, inputs)
-        else:
+        else:  # all of them ended while the instance started
             self.finished(effect.batch, (), 0.0)
 
     def _stop_instance(self, effect: fx.StopInstance) -> None:
-        self._forget(effect.batch)
+        self._transit.forget(effect.batch)
         self._vcpus.pop(effect.instance, None)
         self._pool.stopped(effect.instance)
         self._backend.stop(effect.instance, now=effect.batch >= 0)
 
     def _stop_batch(self, effect: fx.StopBatch) -> None:
         """A process cannot be told to leave off: it ends, and is lost to the controller."""
-        running = self._forget(effect.batch)
+        running = self._transit.forget(effect.batch)
         if running is not None:
             instance = running.effect.instance
             self._backend.stop(instance, now=True)
             self.lost(instance, "the batch that it ran was given up")
 
-    def _forget(self, batch: int) -> _Running | None:
-        """A batch will not end: nothing reads its inputs any more."""
-        running = self._running.pop(batch, None)
-        if running is not None:
-            for invocation in running.effect.invocations:
-                state = self._open.get(invocation.request)
-                if state is None:
-                    self._let_go(invocation)
-                else:
-                    state.running -= 1
-        return running
-
-    def _let_go(self, invocation: Invocation) -> None:
-        """An instance is done with an invocation of a request that has ended."""
-        state = self._leaving.get(invocation.request)
-        if state is not None:
-            state.running -= 1
-            if state.running == 0:
-                del self._leaving[invocation.request]
-                self._release(state, None)
-
     def _answer(self, effect: fx.Answer) -> None:
         state = self._open.pop(effect.request)
         value: Value | None = None
         if effect.outcome == "completed":
-            value = state.route.answer(state.given, state.outputs, state.items)
+            value = state.answer()
         self._end(state, "completed" if effect.outcome == "completed" else "failed", effect.reason, None, value)
 
     def _refuse(self, effect: fx.Refuse) -> None:
@@ -495,7 +378,7 @@ class Runtime:
         self._end(state, outcome, reason, effect.retry_after_s, None)
 
     def _end(
-        self, state: _Open, outcome: Outcome, reason: str | None, retry_after_s: float | None, value: Value | None
+        self, state: OpenRequest, outcome: Outcome, reason: str | None, retry_after_s: float | None, value: Value | None
     ) -> None:
         request = state.request
         core = state.core
@@ -516,25 +399,7 @@ class Runtime:
             run_s=state.run_s,
         )
         self.tally.ended(ending)
-        if state.running:
-            self._leaving[request.id] = state
-        else:
-            self._release(state, value)
+        self._transit.leave(state, value)
         if not self._open:
             self._idle.set()
         state.done(ending)
-
-    def _release(self, state: _Open, answer: Value | None) -> None:
-        """Free all that the request held, except its answer, which its reader frees."""
-        kept = set() if answer is None else set(names(answer))
-        for value in (state.given, *state.outputs.values()):
-            if not isinstance(value, bytes) and kept.isdisjoint(names(value)):
-                self._backend.release(value)
-
-
-def _split(value: bytes) -> list[bytes]:
-    """The items of a list that came as one value."""
-    whole = decode(value)
-    if not isinstance(whole, list):
-        raise ValueError(f"this workflow maps over its input, which must be a list; got {type(whole).__name__}.")
-    return [encode(item) for item in whole]

@@ -1,0 +1,186 @@
+"""What is on its way: requests, the batches that carry them, and the values that both hold.
+
+A value lives as long as somebody may read it. A request that ends while an instance still works for it, because it was
+dropped or cancelled, keeps its values until that instance is done.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from fairlead.engine.core import effects as fx
+from fairlead.engine.core import events as ev
+from fairlead.engine.core.progress import RequestState
+from fairlead.engine.live.backends.base import Backend
+from fairlead.engine.live.routes import Outputs, Route
+from fairlead.engine.live.store import names
+from fairlead.engine.live.values import Ending, Result, Value, decode, encode
+from fairlead.model import Invocation, Request
+
+Done = Callable[[Ending], None]
+
+
+class OpenRequest:
+    """A request, what it has been given so far, and whom to tell of its end."""
+
+    __slots__ = (
+        "cold_s",
+        "core",
+        "done",
+        "given",
+        "items",
+        "outputs",
+        "request",
+        "route",
+        "run_s",
+        "running",
+        "wait_s",
+    )
+
+    def __init__(self, request: Request, route: Route, given: Value, items: int, done: Done) -> None:
+        self.request = request
+        self.route = route
+        self.given = given
+        self.done = done
+        self.outputs: Outputs = {}
+        self.items = {s.name: items for s in route.spec.stages if s.map is not None and not s.after}  # by map stage
+        self.running = 0  # invocations that an instance has in hand
+        self.core: RequestState | None = None  # the controller's own account, once it has one
+        self.wait_s = self.cold_s = self.run_s = 0.0
+
+    def answer(self) -> Value:
+        """What it is answered with, once every stage is done."""
+        return self.route.answer(self.given, self.outputs, self.items)
+
+
+class Batch:
+    """A batch that was handed to the back end.
+
+    `members` are the places of those invocations that an instance has in hand: requests that ended while their instance
+    started are not among them.
+    """
+
+    __slots__ = ("effect", "members", "predicted_s", "started")
+
+    def __init__(self, effect: fx.RunBatch, members: Sequence[int], started: float, predicted_s: float) -> None:
+        self.effect = effect
+        self.members = members
+        self.started = started
+        self.predicted_s = predicted_s
+
+
+class Transit:
+    """Every open request and every batch under way."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.open: dict[int, OpenRequest] = {}
+        self._leaving: dict[int, OpenRequest] = {}  # ended, but an instance may still read what they hold
+        self._batches: dict[int, Batch] = {}
+
+    def by_workflow(self) -> Counter[str]:
+        """How many requests are open, by workflow."""
+        return Counter(state.request.workflow for state in self.open.values())
+
+    def take_in(self, value: Value, route: Route) -> tuple[Value, int]:
+        """A request's input as instances take it, and the number of its items.
+
+        Raises ValueError if the workflow maps over its input, and that is no list.
+        """
+        if not isinstance(value, bytes):
+            return value, 1
+        if not route.spec.splits_input:
+            return self._backend.put(value), 1
+        whole = decode(value)
+        if not isinstance(whole, list):
+            raise ValueError(f"this workflow maps over its input, which must be a list; got {type(whole).__name__}.")
+        return [self._backend.put(encode(item)) for item in whole], len(whole)
+
+    def begin(
+        self, effect: fx.RunBatch, start: float, cold_s: float, now: float, predicted_s: float
+    ) -> tuple[list[str], list[Value]]:
+        """A batch begins: its stages and inputs, of the requests that are still open."""
+        keys: list[str] = []
+        inputs: list[Value] = []
+        members = []
+        for place, invocation in enumerate(effect.invocations):
+            state = self.open.get(invocation.request)
+            if state is None:
+                continue
+            members.append(place)
+            state.running += 1
+            state.wait_s += max(0.0, start - invocation.ready)
+            state.cold_s += cold_s
+            route = state.route
+            keys.append(route.keys[invocation.stage])
+            inputs.append(route.argument(invocation.stage, invocation.item, state.given, state.outputs, state.items))
+        self._batches[effect.batch] = Batch(effect, members, now, predicted_s)
+        return keys, inputs
+
+    def finish(self, batch: int, results: Sequence[Result], now: float) -> tuple[Batch, ev.Finished] | None:
+        """A batch has ended: keep what it gave for the stages after it. None if nobody waits for it any more."""
+        running = self._batches.pop(batch, None)
+        if running is None:
+            for result in results:
+                self._backend.release(result.value)
+            return None
+        # Of a batch in which nobody was left, nothing is learned: its time is what was believed of it.
+        elapsed_s = now - running.started if running.members else running.predicted_s
+        if len(results) != len(running.members):  # the worker sees to it; a broken one must not do harm
+            wrong = f"it gave {len(results)} results for {len(running.members)} invocations"
+            results = [Result(False, error=wrong)] * len(running.members)
+        outcomes = [ev.Outcome()] * len(running.effect.invocations)
+        for place, result in zip(running.members, results, strict=True):
+            outcomes[place] = self._keep(running.effect.invocations[place], result, elapsed_s)
+        return running, ev.Finished(batch, elapsed_s, 0.0, tuple(outcomes))
+
+    def forget(self, batch: int) -> Batch | None:
+        """A batch will not end: nothing reads its inputs any more."""
+        running = self._batches.pop(batch, None)
+        if running is not None:
+            for place in running.members:
+                self._let_go(running.effect.invocations[place])
+        return running
+
+    def leave(self, state: OpenRequest, answer: Value | None) -> None:
+        """A request has ended: free all that it held, except its answer, which its reader frees."""
+        if state.running:
+            self._leaving[state.request.id] = state
+        else:
+            self._release(state, answer)
+
+    def _keep(self, invocation: Invocation, result: Result, elapsed_s: float) -> ev.Outcome:
+        """Keep one result, and say of it what the controller needs to know."""
+        self._let_go(invocation)
+        state = self.open.get(invocation.request)
+        if state is None:
+            self._backend.release(result.value)
+            return ev.Outcome() if result.ok else ev.Outcome(False, error=result.error)
+        state.run_s += elapsed_s
+        if not result.ok:
+            return ev.Outcome(False, error=result.error)
+        stage = state.route.stages[invocation.stage]
+        state.outputs[stage.name, invocation.item] = result.value
+        if stage.splits:
+            for spec in state.route.spec.stages:
+                if spec.map is not None and spec.after == (stage.name,):
+                    state.items[spec.name] = result.items
+        return ev.Outcome(True, stage.arms.get(result.arm) if result.arm else None, result.items)
+
+    def _let_go(self, invocation: Invocation) -> None:
+        """An instance is done with an invocation."""
+        state = self.open.get(invocation.request)
+        if state is not None:
+            state.running -= 1
+            return
+        state = self._leaving.get(invocation.request)
+        if state is not None:
+            state.running -= 1
+            if state.running == 0:
+                del self._leaving[invocation.request]
+                self._release(state, None)
+
+    def _release(self, state: OpenRequest, answer: Value | None) -> None:
+        kept = set() if answer is None else set(names(answer))
+        for value in (state.given, *state.outputs.values()):
+            if not isinstance(value, bytes) and kept.isdisjoint(names(value)):
+                self._backend.release(value)
