@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "live"))
 
 from gateway_world import SmallHost
 
-from fairlead.engine.live.gateway import Settings, serve
+from fairlead.engine.live.gateway import Settings
+from fairlead.engine.live.gateway.server import serve
 from fairlead.engine.live.journal import Journal
 
 CONNECTIONS = 32

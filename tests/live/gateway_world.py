@@ -17,7 +17,8 @@ import uvloop
 
 from fairlead.app.describe import describe
 from fairlead.app.manifest import FunctionSpec, Input, Manifest, StageSpec, WorkflowSpec
-from fairlead.engine.live.gateway import Settings, serve
+from fairlead.engine.live.gateway import Settings
+from fairlead.engine.live.gateway.server import serve
 from fairlead.engine.live.journal import Journal
 from fairlead.engine.live.status import AppStatus, FunctionStatus, Status, WorkflowStatus
 from fairlead.engine.live.values import Ending, Value, decode, encode

@@ -245,7 +245,8 @@ import asyncio, socket, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from gateway_world import SmallHost
-from fairlead.engine.live.gateway import Settings, serve
+from fairlead.engine.live.gateway import Settings
+from fairlead.engine.live.gateway.server import serve
 from fairlead.engine.live.journal import Journal
 
 async def main():
