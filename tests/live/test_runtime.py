@@ -328,6 +328,27 @@ def test_a_function_moves_to_a_slower_node_and_is_slower_there(tmp_path):
     run(test)
 
 
+def test_requests_that_are_open_at_the_end_are_told_also_the_newest(tmp_path):
+    source = """
+        import time
+        @app.function()
+        def slow(x):
+            time.sleep(5)
+            return x
+        app.workflow("slow", slow)
+    """
+
+    async def test():
+        async with served(tmp_path, source) as app:
+            _, old = app.begin("slow", 1)
+            await asyncio.sleep(0.1)
+            _, new = app.begin("slow", 2)  # the controller has not heard of it when the end comes
+        assert [future.result().outcome for future in (old, new)] == ["cancelled", "cancelled"]
+        assert old.result().reason == "the gateway is stopping"
+
+    run(test)
+
+
 def test_nothing_is_left_when_it_is_closed(tmp_path):
     async def test():
         async with served(tmp_path, COMPOSED) as app:

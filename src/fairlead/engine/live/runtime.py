@@ -203,13 +203,15 @@ class Runtime:
         """Cancel every request that is open."""
         self._is_giving_up = True
         for request in list(self._open):
-            self._note(ev.Cancelled(request))
+            self.cancel(request)
 
     async def close(self) -> None:
         """End it: requests that are still open end as cancelled."""
         self._pool.close()
         self.give_up()
         self._turn()
+        if self._open:  # they arrived in that very turn
+            self._turn()
         if self._timer is not None:
             self._timer.cancel()
         await self._backend.close()
