@@ -106,6 +106,15 @@ def test_events_of_one_instant_are_applied_in_their_order_whatever_the_list():
     assert kinds(effects) == [fx.Answer, fx.RunBatch]  # what was freed is used at once
 
 
+def test_the_limit_of_a_batch_that_ended_wakes_nobody():
+    it = Controller(scenario(declared(1.0, run_limit_s=60, keep_alive_s=float("inf"))), Doing())
+    (start,) = it.handle(0.0, [arrived()])
+    (run,) = it.handle(0.0, [ev.InstanceReady(start.instance)])
+    assert it.next_wake == 60.0
+    it.handle(1.0, [ev.Finished(run.batch, 1.0)])
+    assert it.next_wake == float("inf")
+
+
 def test_keep_alive_is_its_own_timer():
     it = Controller(scenario(declared(1.0, keep_alive_s=10)), Doing())
     (start,) = it.handle(0.0, [arrived()])

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -237,3 +239,51 @@ def test_a_gateway_that_is_killed_comes_back_with_the_apps_that_were_served_last
     assert world.call("demo.answer", 1, timeout_s=60).json["output"] == 7
     assert [app["name"] for app in world.ask("GET", "/v1/apps").json["apps"]] == ["demo", "second"]
     assert world.ask("DELETE", "/v1/apps/second").status == 200
+
+
+# --- the state folder --------------------------------------------------------------------------------------
+
+
+ECHO = """
+@app.function
+def echo(x):
+    if x == "raise":
+        raise ValueError("as asked")
+    return x
+
+app.workflow("echo", echo)
+"""
+
+
+def test_a_second_server_on_the_same_state_is_refused_and_touches_nothing(tmp_path):
+    app = write_app(tmp_path / "app.py", ECHO)
+    with serving(app, tmp_path / "state") as world:
+        before = (tmp_path / "state" / "gateway.json").read_bytes()
+        command = [
+            sys.executable,
+            "-m",
+            "fairlead",
+            "serve",
+            str(app),
+            "--port",
+            "0",
+            "--state",
+            str(tmp_path / "state"),
+        ]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert second.returncode == 1
+        assert "is in use by another gateway" in second.stderr
+        assert "Serving" not in second.stdout
+        assert (tmp_path / "state" / "gateway.json").read_bytes() == before
+        assert [run.name for run in (tmp_path / "state" / "runs").iterdir()] == ["1"]
+        assert world.call("echo", 1).status == 200
+
+
+def test_no_id_comes_twice_and_refusals_and_failures_have_one(tmp_path):
+    app = write_app(tmp_path / "app.py", ECHO)
+    ids = []
+    for _ in range(2):
+        with serving(app, tmp_path / "state") as world:
+            ids.append(world.call("echo", 1).json["id"])
+            ids.append(world.call("echo", "raise").json["error"]["id"])
+    assert ids == ["demo-1-0", "demo-1-1", "demo-2-0", "demo-2-1"]

@@ -24,7 +24,7 @@ def serve(
     policy: Annotated[str | None, typer.Option(help="Who dispatches, instead of the app's own choice.")] = None,
     scaler: Annotated[str | None, typer.Option(help="Who scales, if anybody.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter: policy.headroom=0.2.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter: policy.margin_s=0.002.")
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; others than this machine need a token.")] = (
         "127.0.0.1"
@@ -105,7 +105,7 @@ def _parameters(settings: Sequence[str], policy: str | None, scaler: str | None)
         except yaml.YAMLError as error:
             raise UsageError(f"--set {setting!r}: {value!r} cannot be read as a value.") from error
     for part, chosen in (("policy", policy), ("scaler", scaler)):
-        if chosen is None and found[part]:
+        if chosen is None and found[part] and part == "scaler":
             raise UsageError(f"--set {part}.… needs --{part}, whose parameter it is.")
         if chosen is not None and chosen != "none" and (faults := policy_faults(chosen, found[part], part)):
             raise ConfigError(f"--{part} {chosen}", faults)

@@ -156,9 +156,8 @@ def _read_head(folder: Path) -> _Run:
     try:
         data = (folder / RUN).read_bytes()
     except OSError as error:
-        what = (
-            f"no run is here: {RUN} cannot be read ({error.strerror or error}). `fairlead simulate --out` writes runs."
-        )
+        why = f"{RUN} cannot be read ({error.strerror or error})"
+        what = f"no run is here: {why}. `fairlead simulate --out` and `fairlead serve` write runs."
         raise ConfigError(str(folder), [Fault("", what)]) from error
     try:
         values = untag_floats(msgspec.json.decode(data))

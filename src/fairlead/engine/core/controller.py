@@ -198,8 +198,8 @@ class Controller:
             )
         )
         if shape.run_limit_s is not None:
-            batch = instance.batch
-            self.timers.at(at + shape.run_limit_s, lambda: self._run_limit(batch))
+            batch, running = instance.batch, self.running
+            self.timers.at(at + shape.run_limit_s, lambda: self._run_limit(batch), lambda: batch in running)
 
     # --- events ------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ class Timers:
     def __init__(self) -> None:
         self.soonest = inf
         self._sequence = 0
-        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._calls: list[tuple[float, int, Callable[[], None], Callable[[], bool] | None]] = []
         self._expiries: dict[float, Expiries] = {}
         self._limit = MOST_OUTDATED
 
@@ -37,10 +37,10 @@ class Timers:
         """Where instances with this keep-alive queue up to expire; whoever appends must also lower `soonest`."""
         return self._expiries.setdefault(keep_alive_s, deque())
 
-    def at(self, instant: float, call: Callable[[], None]) -> None:
-        """Have something called at an instant."""
+    def at(self, instant: float, call: Callable[[], None], wanted: Callable[[], bool] | None = None) -> None:
+        """Have something called at an instant, if it is still `wanted` by then; what is not wakes nobody."""
         self._sequence += 1
-        heappush(self._calls, (instant, self._sequence, call))
+        heappush(self._calls, (instant, self._sequence, call, wanted))
         if instant < self.soonest:
             self.soonest = instant
 
@@ -58,7 +58,10 @@ class Timers:
 
     def next(self) -> float:
         """When the next timer is due, exactly; infinity if none is set."""
-        soonest = self._calls[0][0] if self._calls else inf
+        calls = self._calls
+        while calls and calls[0][3] is not None and not calls[0][3]():
+            heappop(calls)
+        soonest = calls[0][0] if calls else inf
         for expiries in self._expiries.values():
             if len(expiries) > self._limit:
                 self._tidy(expiries)

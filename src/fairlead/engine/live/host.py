@@ -47,11 +47,13 @@ class Ticket(msgspec.Struct, frozen=True):
 class Options:
     """How apps are served, where their own files do not say.
 
-    `policy` and `scaler` win over what an app names. `limits` is a kind of limiter; None for the best that works here.
-    `is_restart` says that a gateway before this one served: what cannot start now is tried again, not given up.
+    `policy` and `scaler` win over what an app names; without a `policy`, its parameters go to the app's own. `limits`
+    is a kind of limiter; None for the best that works here. After a restart (`is_restart`) what cannot be started now
+    is tried again, not given up.
     """
 
     policy: PolicyChoice | None = None
+    policy_parameters: Mapping[str, object] = field(default_factory=dict)
     scaler: PolicyChoice | None = None
     limits: str | None = None
     records: bool = True
@@ -90,7 +92,7 @@ class Host:
         self._store = Store.make()
         self._apps: dict[str, _Deployment] = {}
         self._former: dict[str, list[_Deployment]] = {}  # generations that finish what they have
-        self._generations: dict[str, int] = {}
+        self._generation = _last_run(state)  # numbers go on where a former gateway ended, so that no id comes twice
         self._ending: set[asyncio.Task[None]] = set()
         self._unserved: dict[str, Path] = {}  # apps that were served before, and could not be started
         self._changing = asyncio.Lock()
@@ -178,7 +180,7 @@ class Host:
             former = self._apps.get(manifest.name)
             if former is not None and not replace:
                 raise DuplicateNameError(f"An app named {manifest.name!r} is served already; replace or remove it.")
-            generation = self._generations[manifest.name] = self._generations.get(manifest.name, 0) + 1
+            self._generation = generation = self._generation + 1
             deployment = await self._start(path, manifest, generation)
             self._apps[manifest.name] = deployment
             self._index()
@@ -262,7 +264,8 @@ class Host:
         return _Deployment(path, generation, runtime)
 
     def _scenario(self, path: Path, manifest: Manifest) -> Scenario:
-        policy = self._options.policy or PolicyChoice(name=manifest.policy, parameters=manifest.parameters)
+        own = {**manifest.parameters, **self._options.policy_parameters}
+        policy = self._options.policy or PolicyChoice(name=manifest.policy, parameters=own)
         if make_policy(policy.name, policy.parameters).clairvoyant:
             what = f"{policy.name} with these parameters must know the future, which a live system does not."
             raise ConfigError(manifest.name, [Fault("policy", what)])
@@ -273,12 +276,11 @@ class Host:
         runs = self._state / "runs"
         runs.mkdir(parents=True, exist_ok=True)
         prune_runs(runs, _RUNS_KEPT)
-        number = max((int(folder.name) for folder in runs.iterdir() if folder.name.isdigit()), default=0) + 1
         described = msgspec.to_builtins(manifest)
         head = RunHead(
             app=manifest.name, scenario=scenario, generation=generation, started_unix=time(), manifest=described
         )
-        return RunLog(runs / str(number), head, keep_bytes=self._options.record_bytes, say=self._log)
+        return RunLog(runs / str(generation), head, keep_bytes=self._options.record_bytes, say=self._log)
 
     def _retire(self, deployment: _Deployment) -> None:
         name = deployment.runtime.manifest.name
@@ -351,3 +353,10 @@ class Host:
             draft.replace(self._state / "apps.json")
         except OSError as error:  # a full disk must not keep an app from being served
             self._log(f"a restart will not know what is served now: {error}")
+
+
+def _last_run(state: Path) -> int:
+    """The number of the last run that was recorded there."""
+    runs = state / "runs"
+    names = [folder.name for folder in runs.iterdir()] if runs.is_dir() else []
+    return max((int(name) for name in names if name.isdigit()), default=0)

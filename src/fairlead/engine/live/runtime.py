@@ -34,6 +34,8 @@ from fairlead.workload import Scenario
 
 Log = Callable[[str], None]
 
+_TIMER_ROUNDING_S = 0.0005
+
 FALLBACK = "fifo"
 """Takes over from a policy that raised: requests are still served, and the log says why they are not served well."""
 
@@ -302,12 +304,20 @@ class Runtime:
             self._timer_at = wake
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = None if wake == inf else self._loop.call_later(max(0.0, wake - self.now), self._wake)
+            self._timer = None if wake == inf else self._loop.call_later(self._delay_s(wake), self._wake)
 
     def _wake(self) -> None:
+        wake = self._timer_at
+        if wake > self.now:  # too early for anything to be due
+            self._timer = self._loop.call_later(self._delay_s(wake), self._wake)
+            return
         self._timer, self._timer_at = None, inf
         if not self._is_due:
             self._turn()
+
+    def _delay_s(self, wake: float) -> float:
+        """How long to sleep until an instant: the loop rounds to milliseconds, and may not come before it."""
+        return max(0.0, wake - self.now) + _TIMER_ROUNDING_S
 
     def _note_refusals(self, refusals: list[Refusal]) -> None:
         """Write down the actions that could not be carried out; a run without end must not keep them."""

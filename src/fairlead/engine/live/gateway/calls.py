@@ -38,9 +38,14 @@ async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 def answered(host: Served, ticket: Accepted, ending: Ending) -> Reply:
     """The answer of a request that ended."""
-    output = output_json(host, ending)
+    id = b"%b-%d-%d" % (ticket.app.encode(), ticket.generation, ticket.request)
+    try:
+        output = output_json(host, ending)
+    except Problem as problem:
+        problem.id = id.decode()
+        raise
     allowed_s = ending.deadline - ending.arrival
-    head = b'{"id":"%b-%d-%d","output":' % (ticket.app.encode(), ticket.generation, ticket.request)
+    head = b'{"id":"%b","output":' % id
     tail = b',"latency_ms":%.3f,"deadline_ms":%b,"in_time":%b}' % (
         ending.latency_s * 1e3,
         b"null" if isinf(allowed_s) else b"%.3f" % (allowed_s * 1e3),

@@ -150,6 +150,7 @@ class LimitedProtocol(HttpToolsProtocol):
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
         cycle.message_event.set()
+        del cycle.scope["fairlead.cycle"]  # type: ignore[typeddict-item]  # or each would keep the other, until collected
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()

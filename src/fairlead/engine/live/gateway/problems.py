@@ -8,7 +8,7 @@ from fairlead.engine.live.gateway.replies import Headers, Reply, json_reply
 
 
 class Problem(Exception):  # noqa: N818 - it is an answer, not a failure of ours
-    """Ends an exchange with this status and `{"error": {"code", "message", "reason"}}`.
+    """Ends an exchange with this status and `{"error": {"code", "message", "reason"}}`; a request's own end has its id.
 
     Args:
         code: A word for programs; one of those in the reference of the HTTP interface.
@@ -37,6 +37,7 @@ class Problem(Exception):  # noqa: N818 - it is an answer, not a failure of ours
         self.retry_after_s = retry_after_s
         self.headers = headers
         self.close = close
+        self.id: str | None = None  # of the request, for `fairlead explain`
 
     def reply(self, plain: bool = False) -> Reply:
         """The answer; `plain` for the Open Inference Protocol, whose error is a string."""
@@ -47,9 +48,10 @@ class Problem(Exception):  # noqa: N818 - it is an answer, not a failure of ours
             headers.append((b"connection", b"close"))
         if plain:
             return json_reply({"error": self.message}, self.status, headers)
-        return json_reply(
-            {"error": {"code": self.code, "message": self.message, "reason": self.reason}}, self.status, headers
-        )
+        error = {"code": self.code, "message": self.message, "reason": self.reason}
+        if self.id is not None:
+            error["id"] = self.id
+        return json_reply({"error": error}, self.status, headers)
 
 
 def retry_headers(after_s: float) -> Headers:
