@@ -73,7 +73,7 @@ def test_bad_scenario_ends_the_process_with_two(folder):
         (("simulate", "quickstart", "--report", "a.b", "--json", "./a.b"), "name the same file"),
         (("policies", "fiffo"), "Did you mean 'fifo'?"),
         (("report", "nowhere"), "no run is here"),
-        (("report", "nowhere"), "`fairlead simulate --out` writes runs"),
+        (("report", "nowhere"), "`fairlead simulate --out` and `fairlead serve` write runs"),
         (("report",), "Missing argument"),
         (("reproduce", "no-such-thing"), "no-such-thing"),
         (("reproduce",), "Name what to reproduce"),
