@@ -22,7 +22,7 @@ def test_an_instance_that_idles_does_not_keep_the_outdated_expiries_of_a_busy_on
         assert timers.next() == 600.0
         assert len(expiries) <= MOST_OUTDATED + 1
     expired: list[Instance] = []
-    timers.fire(800.0, expired.append)
+    timers.fire(800.0, expired.append, lambda batch: None)
     assert expired == [idle, busy]  # at 600 s, and at 600 s + 20,000 x 0.01 s
     assert len(expiries) == 0
 
@@ -34,3 +34,28 @@ def test_very_many_idle_instances_are_all_kept():
         expiries.append((60.0 + n, Instance(), 0))
         timers.next()
     assert len(expiries) == 3 * MOST_OUTDATED
+
+
+def test_limits_of_batches_that_ended_are_forgotten():
+    running = {}
+    timers = Timers(running)
+    for batch in range(1000):
+        running[batch] = None
+        timers.limit(60.0 + batch, batch)
+        timers.next()
+        if batch != 500:
+            del running[batch]
+    assert timers.next() == 560.0
+    del running[500]
+    assert timers.next() == float("inf")
+    assert timers._limits == []
+
+
+def test_a_batch_that_runs_too_long_is_told_of_once():
+    timers, over = Timers({7: None}), []
+    timers.limit(2.0, 7)
+    timers.fire(1.9, lambda instance: None, over.append)
+    assert over == []
+    timers.fire(2.0, lambda instance: None, over.append)
+    assert over == [7]
+    assert timers.next() == float("inf")

@@ -87,12 +87,12 @@ class Controller:
         nodes = enumerate(scenario.cluster.nodes)
         self.nodes = {node.name: NodeState(i, node, self._has_kernels) for i, node in nodes}
         self.placement = Placement(list(self.nodes.values()))
-        self.timers = Timers()
+        self.running: dict[int, InstanceState] = {}  # by batch
+        self.timers = Timers(self.running)
         self.pool = Pool(self.placement, self.timers, self._stopped)
         self.beliefs = Beliefs(scenario, self.pool)
         self.replicas = Replicas(self)
         self.races = Races(self)
-        self.running: dict[int, InstanceState] = {}  # by batch
         self.requests: dict[int, RequestState] = {}
         self.fresh: list[int] = []
         self.freed: list[str] = []
@@ -133,7 +133,7 @@ class Controller:
         for event in events:
             self._apply[type(event)](event)
         if now >= self.timers.soonest:
-            self.timers.fire(now, self._expire)
+            self.timers.fire(now, self._expire, self._run_limit)
             if self.decisions.control_due:
                 self.decisions.ask_scaler(now)
         if self.replicas.is_short:
@@ -198,8 +198,7 @@ class Controller:
             )
         )
         if shape.run_limit_s is not None:
-            batch, running = instance.batch, self.running
-            self.timers.at(at + shape.run_limit_s, lambda: self._run_limit(batch), lambda: batch in running)
+            self.timers.limit(at + shape.run_limit_s, instance.batch)
 
     # --- events ------------------------------------------------------------------------------------------------
 
@@ -418,7 +417,7 @@ class Controller:
         limit = instance.shape.function.run_limit_s
         due = instance.start + instance.cold_s + limit
         if due > self.now:  # it was decided at one instant and began at a later one
-            self.timers.at(due, lambda: self._run_limit(batch))
+            self.timers.limit(due, batch)
         else:
             self._give_up(instance, f"it ran longer than {limit:g} s")
 

@@ -7,7 +7,7 @@ is constant, expiries queue up in time order, without a heap, and outdated ones 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
@@ -24,12 +24,14 @@ Expiries = deque[tuple[float, "InstanceState", int]]  # when, who, and its stamp
 class Timers:
     """What will happen by itself, and when. `soonest` is a bound that is quick to read: nothing is due before."""
 
-    __slots__ = ("_calls", "_expiries", "_limit", "_sequence", "soonest")
+    __slots__ = ("_calls", "_expiries", "_limit", "_limits", "_running", "_sequence", "soonest")
 
-    def __init__(self) -> None:
+    def __init__(self, running: Container[int] = ()) -> None:
         self.soonest = inf
+        self._running = running  # batches, by id
+        self._limits: list[tuple[float, int]] = []  # when a batch has run too long, and which
         self._sequence = 0
-        self._calls: list[tuple[float, int, Callable[[], None], Callable[[], bool] | None]] = []
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
         self._expiries: dict[float, Expiries] = {}
         self._limit = MOST_OUTDATED
 
@@ -37,15 +39,21 @@ class Timers:
         """Where instances with this keep-alive queue up to expire; whoever appends must also lower `soonest`."""
         return self._expiries.setdefault(keep_alive_s, deque())
 
-    def at(self, instant: float, call: Callable[[], None], wanted: Callable[[], bool] | None = None) -> None:
-        """Have something called at an instant, if it is still `wanted` by then; what is not wakes nobody."""
-        self._sequence += 1
-        heappush(self._calls, (instant, self._sequence, call, wanted))
+    def limit(self, instant: float, batch: int) -> None:
+        """Note when a batch has run too long. One that ended before wakes nobody, and is forgotten in passing."""
+        heappush(self._limits, (instant, batch))
         if instant < self.soonest:
             self.soonest = instant
 
-    def fire(self, now: float, expire: Callable[[InstanceState], None]) -> None:
-        """Do all that is due."""
+    def at(self, instant: float, call: Callable[[], None]) -> None:
+        """Have something called at an instant."""
+        self._sequence += 1
+        heappush(self._calls, (instant, self._sequence, call))
+        if instant < self.soonest:
+            self.soonest = instant
+
+    def fire(self, now: float, expire: Callable[[InstanceState], None], overrun: Callable[[int], None]) -> None:
+        """Do all that is due; `expire` and `overrun` are told of idle instances and of batches."""
         for expiries in self._expiries.values():
             while expiries and expiries[0][0] <= now:
                 _, instance, stamp = expiries.popleft()
@@ -54,14 +62,19 @@ class Timers:
         calls = self._calls
         while calls and calls[0][0] <= now:
             heappop(calls)[2]()
+        limits = self._limits
+        while limits and limits[0][0] <= now:
+            overrun(heappop(limits)[1])
         self.next()
 
     def next(self) -> float:
         """When the next timer is due, exactly; infinity if none is set."""
-        calls = self._calls
-        while calls and calls[0][3] is not None and not calls[0][3]():
-            heappop(calls)
-        soonest = calls[0][0] if calls else inf
+        soonest = self._calls[0][0] if self._calls else inf
+        limits, running = self._limits, self._running
+        while limits and limits[0][1] not in running:
+            heappop(limits)
+        if limits and limits[0][0] < soonest:
+            soonest = limits[0][0]
         for expiries in self._expiries.values():
             if len(expiries) > self._limit:
                 self._tidy(expiries)
