@@ -1,11 +1,10 @@
 """A full disk under the state folder: nothing is acknowledged that could not be kept, and calls that wait go on."""
 
-import subprocess
 import time
-from contextlib import suppress
 
 import pytest
 from serving import kill, serving, wait_for, write_app
+from small_disks import fill, mounted
 
 APP = """
 @app.function(batch=4)
@@ -18,29 +17,8 @@ app.workflow("echo", echo)
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 16 MB that holds nothing else."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "fairlead-test", str(folder)]
-    try:
-        done = subprocess.run(mount, capture_output=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if done.returncode:
-        pytest.skip("mounting a small disk is not allowed here")
-    try:
+    with mounted(tmp_path / "disk", "16m") as folder:
         yield folder
-    finally:
-        if subprocess.run(["umount", str(folder)], check=False).returncode:
-            subprocess.run(["umount", "-l", str(folder)], check=True)
-            pytest.fail("a file of the state folder is still open")
-
-
-def fill(file) -> None:
-    """Take all the space that is left."""
-    with suppress(OSError), file.open("ab", buffering=0) as out:
-        while True:
-            out.write(bytes(4096))
 
 
 def test_a_full_disk_refuses_asynchronous_calls_serves_the_others_and_recovers(small_disk, tmp_path):

@@ -2,10 +2,9 @@
 
 import asyncio
 import os
-import subprocess
-from contextlib import suppress
 
 import pytest
+from small_disks import fill, mounted
 
 from fairlead.engine.live.journal import Accept, Final, Journal, JournalFullError
 
@@ -18,29 +17,8 @@ def ask(size=10_000, **fields) -> Accept:
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 4 MB that holds nothing else."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "fairlead-test", str(folder)]
-    try:
-        done = subprocess.run(mount, capture_output=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if done.returncode:
-        pytest.skip("mounting a small disk is not allowed here")
-    try:
+    with mounted(tmp_path / "disk", "4m") as folder:
         yield folder
-    finally:
-        if subprocess.run(["umount", str(folder)], check=False).returncode:
-            subprocess.run(["umount", "-l", str(folder)], check=True)
-            pytest.fail("a file of the journal is still open")
-
-
-def fill(file) -> None:
-    """Take all the space that is left."""
-    with suppress(OSError), file.open("wb", buffering=0) as out:
-        while True:
-            out.write(bytes(4096))
 
 
 async def accept_until_full(journal: Journal) -> list[str]:
