@@ -225,9 +225,9 @@ def test_an_app_file_is_simulated_and_planned_from_the_command_line(tmp_path):
         ("store", 1, 1.0),
     ]
     assert plan["latency_s"] == pytest.approx(0.026)
-    assert "Met (50 ms): 26 ms" in _run("plan", "app.py", cwd=tmp_path).stdout
+    assert "Verdict (50 ms): can be met: the cheapest takes 26 ms" in _run("plan", "app.py", cwd=tmp_path).stdout
     refused = _run("plan", "app.py", "--slo", "15ms", cwd=tmp_path, code=1)
-    assert "Not met (15 ms): the fastest, shown here, takes 20 ms" in refused.stdout
+    assert "Verdict (15 ms): cannot: the fastest possible is 20 ms" in refused.stdout
 
 
 def test_wrong_use_is_explained(tmp_path):

@@ -59,11 +59,15 @@ def clusters(draw):
     for kind in ("plain", "fast", "odd")[: draw(st.integers(1, 3))]:
         speed = draw(st.sampled_from([0.5, 1.0, 2.0]))
         for _ in range(draw(st.integers(1, 2))):
-            sharing = draw(st.sampled_from(["mps", "mig"]))
+            sharing = draw(st.sampled_from(["mps", "mig", "time"]))
+            partitions = [(), (), (3, 2, 1, 1), (2, 2, 2)] if sharing == "mig" else [()]
             device = Device(
                 vgpus=7 if sharing == "mig" else draw(st.sampled_from([1, 2.5, 7])),
                 memory_gb=draw(st.sampled_from([4, 9, inf])),
                 sharing=sharing,
+                partition=draw(st.sampled_from(partitions)),
+                repartition_s=draw(st.sampled_from([0, 0.25])),
+                slice_overhead=draw(st.sampled_from([0, 0.5])),
             )
             nodes.append(
                 Node(
@@ -116,6 +120,7 @@ def functions(draw):
         bias=draw(st.sampled_from([1, 1.5])),
         failure_rate=draw(st.sampled_from([0, 0, 0.3])),
         sensitivity=draw(st.sampled_from([0, 0, 0, 1.5])),
+        gpu_sensitivity=draw(st.sampled_from([0, 0, 2])),
     )
 
 

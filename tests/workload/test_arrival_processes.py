@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.workload import (
+    AzureLike,
     Burst,
     ClosedLoop,
     Deterministic,
@@ -13,6 +14,7 @@ from fairlead.workload import (
     MinuteCounts,
     Pillar,
     Poisson,
+    Share,
     UniformInterval,
 )
 
@@ -185,3 +187,42 @@ def test_instants_are_sorted_inside_the_run_and_repeatable(process, duration_s, 
 def test_processes_without_chance_bring_what_is_expected(process, duration_s):
     if isinstance(process, Burst | Pillar | Deterministic | Listed):
         assert abs(process.times(RNG(0), duration_s).size - process.expected(duration_s)) <= 1 + 1e-6
+
+
+def test_shares_of_one_stream_are_together_the_stream():
+    whole = UniformInterval("a", 0.01, 0.02)
+    parts = [Share(name, whole, low, high, 0) for name, low, high in (("a", 0.0, 0.25), ("b", 0.25, 1.0))]
+    first, second = (times(part, 100.0) for part in parts)
+    assert sorted(first + second) == times(whole, 100.0)
+    assert len(first) / len(first + second) == pytest.approx(0.25, abs=0.02)
+
+
+def test_a_share_of_a_longer_run_begins_with_the_same_arrivals():
+    part = Share("a", Poisson("a", 40.0), 0.0, 0.5, 0)
+    short, long = times(part, 10.0), times(part, 300.0)
+    assert long[: len(short)] == short
+
+
+def test_azure_like_keeps_its_mean_and_spreads_its_levels():
+    found = np.array(times(AzureLike("a", 100.0, cv=0.5, correlation=0.0, period_s=1.0), 4000.0))
+    counts = np.bincount(found.astype(int), minlength=4000)
+    assert counts.mean() == pytest.approx(100, rel=0.03)
+    # The variance of counts is that of the levels, and the mean once more for chance within a level.
+    assert np.sqrt(counts.var() - counts.mean()) / counts.mean() == pytest.approx(0.5, rel=0.08)
+
+
+def test_neighbouring_levels_are_correlated():
+    found = np.array(times(AzureLike("a", 2000.0, cv=0.3, correlation=0.8, period_s=1.0), 1000.0))
+    logs = np.log(np.bincount(found.astype(int), minlength=1000))
+    assert np.corrcoef(logs[:-1], logs[1:])[0, 1] == pytest.approx(0.8, abs=0.08)
+
+
+def test_azure_like_without_spread_is_poisson():
+    counts = np.bincount(np.array(times(AzureLike("a", 50.0, cv=0.0, period_s=7.0), 2000.0)).astype(int))
+    assert counts.var() / counts.mean() == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize(("key", "value"), [("rate_rps", 0.0), ("cv", -0.1), ("correlation", 1.0), ("period_s", 0.0)])
+def test_azure_like_refuses_what_has_no_meaning(key, value):
+    with pytest.raises(ValueError, match=f"^{key} must"):
+        AzureLike("a", **{"rate_rps": 1.0, key: value})

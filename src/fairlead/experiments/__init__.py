@@ -24,6 +24,41 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.admission_sweep.run",
         8,
     ),
+    "esg-hit-rate": Experiment(
+        "ESG and its rivals: hit rate and cost under three objectives and three loads",
+        "fairlead.experiments.esg_hit_rate.run",
+        14,
+    ),
+    "esg-forks": Experiment(
+        "The same on workflows with forks, joins and branches",
+        "fairlead.experiments.esg_forks.run",
+        17,
+    ),
+    "esg-sharing": Experiment(
+        "The same on MIG slices, under MPS, by time slicing, and with a load that wanders",
+        "fairlead.experiments.esg_sharing.run",
+        6,
+    ),
+    "esg-latency": Experiment(
+        "ESG and its rivals: latency of each application, relaxed objectives, heavy load",
+        "fairlead.experiments.esg_latency.run",
+        2,
+    ),
+    "esg-miss-rate": Experiment(
+        "ESG: how often plans made in advance, Orion's and Aquatope's, cannot be kept",
+        "fairlead.experiments.esg_miss_rate.run",
+        2,
+    ),
+    "esg-orion-cutoff": Experiment(
+        "ESG against Orion: hit rate against the time that Orion may search",
+        "fairlead.experiments.esg_orion_cutoff.run",
+        10,
+    ),
+    "esg-overhead": Experiment(
+        "ESG's configuration search: steps and time by SLO, with the published method, ours and brute force",
+        "fairlead.experiments.esg_overhead.run",
+        1,
+    ),
     "kaas-contention": Experiment(
         "KaaS under finite device memory: throughput against clients, and what idle GPUs cost",
         "fairlead.experiments.kaas_contention.run",

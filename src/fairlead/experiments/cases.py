@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -22,6 +23,9 @@ from fairlead.workload import load_scenario
 
 Progress = Callable[[float, str], None]
 Settings = Mapping[str, Any]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _WORKERS = 2
 _WORTH_IT = 60  # runs; below, starting a second process takes longer than it saves
@@ -46,9 +50,10 @@ def read_settings(package: str) -> Settings:
 def measure(cases: Sequence[Case], seeds: Sequence[int], progress: Progress) -> dict[str, Aggregate]:
     """The means of every case over the seeds, with 95 % intervals, by its name."""
     found: dict[str, list[Summary]] = {}
-    for case, summaries in _all(cases, tuple(seeds)):
-        found[case.name] = summaries
-        progress(len(found) / len(cases), case.name)
+    in_parallel = len(cases) * len(seeds) >= _WORTH_IT
+    for position, summaries in each(partial(run_case, seeds=tuple(seeds)), cases, in_parallel=in_parallel):
+        found[cases[position].name] = summaries
+        progress(len(found) / len(cases), cases[position].name)
     return {case.name: aggregate(found[case.name])[0] for case in cases}
 
 
@@ -82,19 +87,22 @@ def origin(seeds: Sequence[int]) -> str:
     return f"Fairlead {release}, {few}."
 
 
-def _all(cases: Sequence[Case], seeds: tuple[int, ...]) -> Iterator[tuple[Case, list[Summary]]]:
-    """Every case as it is done, in any order."""
-    done: set[str] = set()
-    if len(cases) * len(seeds) >= _WORTH_IT and multiprocessing.cpu_count() > 1 and _can_spawn():
+def each(work: Callable[[T], R], items: Sequence[T], *, in_parallel: bool) -> Iterator[tuple[int, R]]:
+    """What `work` makes of every item, with the item's position, as it is done and in any order.
+
+    In parallel, `work` must be a function of a module, and everything else values that can be sent to a process.
+    """
+    done: set[int] = set()
+    if in_parallel and multiprocessing.cpu_count() > 1 and _can_spawn():
         try:
-            for case, summaries in _in_parallel(cases, seeds):
-                done.add(case.name)
-                yield case, summaries
+            for position, result in _spread(work, items):
+                done.add(position)
+                yield position, result
         except BrokenProcessPool:
             pass  # a worker could not start, as in a script without a main guard: go on alone
-    for case in cases:
-        if case.name not in done:
-            yield case, run_case(case, seeds)
+    for position, item in enumerate(items):
+        if position not in done:
+            yield position, work(item)
 
 
 def _can_spawn() -> bool:
@@ -103,11 +111,11 @@ def _can_spawn() -> bool:
     return main is None or Path(main).exists()
 
 
-def _in_parallel(cases: Sequence[Case], seeds: tuple[int, ...]) -> Iterator[tuple[Case, list[Summary]]]:
+def _spread(work: Callable[[T], R], items: Sequence[T]) -> Iterator[tuple[int, R]]:
     # Spawned, not forked: Polars keeps threads, whose locks a forked process would inherit.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(_WORKERS, multiprocessing.cpu_count()), mp_context=context) as pool:
-        futures: dict[Future[list[Summary]], Case] = {pool.submit(run_case, case, seeds): case for case in cases}
+        futures: dict[Future[R], int] = {pool.submit(work, item): i for i, item in enumerate(items)}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from fairlead.model.cluster import MIG_SIZES, Cluster, Device, Node, Price, Sharing
+from fairlead.model.cluster import Cluster, Device, Node, Price, Sharing
 from fairlead.model.configuration import Configuration
 from fairlead.model.function import Buffer, BufferKind, Function, IdleHolds
+from fairlead.model.mig import MIG_SIZES
 from fairlead.model.record import DeviceMemoryUse, Record, Recording, Refusal
 from fairlead.model.request import Instance, Invocation, Request
 from fairlead.model.slo import SLO

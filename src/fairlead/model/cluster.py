@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from functools import cached_property
 from math import inf
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
-Sharing = Literal["mps", "mig"]
+from fairlead.model.mig import MIG_SIZES, mig_layout
 
-MIG_SIZES = (1, 2, 3, 4, 7)
+Sharing = Literal["mps", "mig", "time"]
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,11 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """One accelerator. `mps` shares it in free fractions; `mig` in slices of 1, 2, 3, 4 or 7 at fixed places.
+    """One accelerator, and how what runs there shares it.
+
+    `mps`: side by side, in free fractions. `mig`: in slices of 1, 2, 3, 4 or 7 at fixed places; it begins with those of
+    `partition`, and a start for which one must be cut takes `repartition_s` longer. `time`: by turns, each run with the
+    whole device; where several take turns, `slice_overhead` is what changing costs, as a share of the time of a turn.
 
     `reserve_gb` of its memory is nobody's to use. The rest is about kernels: how fast buffers are copied to and from
     the host, what a start that allocates pays besides, and how long the executor of all kernels takes to start.
@@ -46,24 +50,37 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     load_gb_per_s: float = inf
     allocation_s: float = 0.0
     executor_start_s: float = 0.0
+    partition: tuple[int, ...] = ()
+    repartition_s: float = 0.0
+    slice_overhead: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 < self.vgpus < inf:
             raise ValueError(f"vgpus of a device must be positive and finite; got {self.vgpus}.")
         if not self.memory_gb > 0:
             raise ValueError(f"device_memory_gb must be positive; got {self.memory_gb}.")
-        if self.sharing not in ("mps", "mig"):
-            raise ValueError(f"gpu_sharing must be 'mps' or 'mig'; got {self.sharing!r}.")
+        if self.sharing not in get_args(Sharing):
+            raise ValueError(f"gpu_sharing must be one of {', '.join(get_args(Sharing))}; got {self.sharing!r}.")
         if self.sharing == "mig" and self.vgpus != 7:
             raise ValueError(f"a MIG device has 7 vGPUs; got {self.vgpus:g}.")
         if not 0 <= self.reserve_gb < self.memory_gb:
             raise ValueError(f"device_reserve_gb must be at least 0 and below device_memory_gb; got {self.reserve_gb}.")
         if not self.load_gb_per_s > 0:
             raise ValueError(f"load_gb_per_s must be positive; got {self.load_gb_per_s}.")
-        for name in ("allocation_s", "executor_start_s"):
+        for name in ("allocation_s", "executor_start_s", "repartition_s", "slice_overhead"):
             value = getattr(self, name)
             if not 0 <= value < inf:
                 raise ValueError(f"{name} must be finite and not negative; got {value}.")
+        self._check_partition()
+
+    def _check_partition(self) -> None:
+        sizes = list(self.partition)
+        if sizes and self.sharing != "mig":
+            raise ValueError(f"partition must be left out unless gpu_sharing is mig; got {sizes}.")
+        if not set(sizes) <= set(MIG_SIZES):
+            raise ValueError(f"partition must be of MIG sizes ({', '.join(map(str, MIG_SIZES))}); got {sizes}.")
+        if mig_layout(sizes) is None:
+            raise ValueError(f"partition must be slices that one device has places for; got {sizes}.")
 
     @property
     def usable_gb(self) -> float:

@@ -2,9 +2,10 @@
 
 from math import floor, inf
 
-from fairlead.model.cluster import MIG_SIZES, Device, Node
+from fairlead.model.cluster import Device, Node
 from fairlead.model.configuration import Configuration
 from fairlead.model.function import Function
+from fairlead.model.mig import MIG_SIZES
 
 
 def slots(node: Node, function: Function, configuration: Configuration) -> int:

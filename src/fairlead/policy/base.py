@@ -15,7 +15,7 @@ import numpy as np
 from fairlead.model import Cluster, Configuration, Function, Instance, Invocation, Node, Record, Request, Workflow
 from fairlead.profile import Estimate
 
-Order = Literal["warm-first", "emptiest"]
+Order = Literal["warm-first", "emptiest", "warm", "fresh"]
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
@@ -211,7 +211,11 @@ class View(Protocol):
         ...
 
     def place(self, function: str, configuration: Configuration, order: Order = "warm-first") -> str | None:
-        """The emptiest node where it fits; `warm-first` prefers nodes with a warm, idle instance. None if nowhere."""
+        """The emptiest node where it fits; `warm-first` prefers nodes with a warm, idle instance. None if nowhere.
+
+        `warm` takes no others. `fresh` asks for room for one more instance, as `Warm` needs: one that is starting does
+        not count.
+        """
         ...
 
     def is_warm(self, function: str, configuration: Configuration, node: str, device: int | None = None) -> bool:
@@ -252,6 +256,7 @@ class Site:
     """What a policy is told once, before the run.
 
     `arrivals` is None unless the policy is clairvoyant: then it lists every (instant, workflow) to come, in order.
+    `step_s` is what a search step costs where decision time is modelled, so that a search can be cut off by time.
     """
 
     cluster: Cluster
@@ -259,6 +264,7 @@ class Site:
     workflows: Mapping[str, Workflow]
     profiles: Mapping[str, Estimate]
     arrivals: Sequence[tuple[float, str]] | None = None
+    step_s: float = 0.0
 
 
 @dataclass

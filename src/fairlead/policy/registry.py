@@ -18,12 +18,16 @@ from fairlead.policy.base import Policy
 ENTRY_POINTS = "fairlead.policies"
 
 BUILT_IN: Mapping[str, str] = {
+    "aquatope": "fairlead.policy.aquatope.policy:Aquatope",
     "clockwork": "fairlead.policy.clockwork.policy:Clockwork",
     "clockwork-naive": "fairlead.policy.clockwork_naive:ClockworkNaive",
     "dag-admission": "fairlead.policy.dag_admission.policy:DagAdmission",
     "earliest-deadline": "fairlead.policy.earliest_deadline:EarliestDeadline",
+    "esg": "fairlead.policy.esg.policy:Esg",
+    "fast-gshare": "fairlead.policy.fast_gshare.policy:FastGshare",
     "fifo": "fairlead.policy.fifo:Fifo",
     "fifo-types": "fairlead.policy.fifo_types:FifoTypes",
+    "infless": "fairlead.policy.infless.policy:Infless",
     "kaas-affinity": "fairlead.policy.kaas.affinity:Affinity",
     "kaas-balance": "fairlead.policy.kaas.balance:Balance",
     "kaas-exclusive": "fairlead.policy.kaas.exclusive:Exclusive",
@@ -34,6 +38,7 @@ BUILT_IN: Mapping[str, str] = {
     "kaas-static": "fairlead.policy.kaas.static:Static",
     "least-loaded": "fairlead.policy.least_loaded:LeastLoaded",
     "mqfq-sticky": "fairlead.policy.kaas.mqfq_sticky:MqfqSticky",
+    "orion": "fairlead.policy.orion.policy:Orion",
     "punctual": "fairlead.policy.punctual.policy:Punctual",
 }
 

@@ -1,10 +1,27 @@
-"""Interference: how much slower a run goes because of what else its node does."""
+"""Interference: how much slower a run goes because of what else its node and its device do.
+
+Each gives a factor, at least 1, by which work takes longer; a run feels the product of those that apply to it.
+"""
 
 
 def slowdown(sensitivity: float, others_load: float, pressure: float) -> float:
-    """Factor, at least 1, by which work takes longer.
+    """What the rest of the node costs a run.
 
     Linear in the load around it: `others_load` is the share of the node's vCPUs (weighted by the pressure each
     function exerts) used by everything but the run itself; `pressure` is load from outside Fairlead, as a share.
     """
     return 1.0 + sensitivity * (max(0.0, others_load) + pressure)
+
+
+def device_slowdown(gpu_sensitivity: float, others_share: float) -> float:
+    """What the others on the same device cost a run where MPS lets them run side by side.
+
+    Linear in `others_share`, the part of the device's vGPUs on which others run: cache, memory bandwidth and power
+    are not divided with the vGPUs.
+    """
+    return 1.0 + gpu_sensitivity * others_share
+
+
+def turn_slowdown(runs: int, slice_overhead: float) -> float:
+    """What it costs each of so many runs to take turns on the whole of a device; alone, a run pays nothing."""
+    return runs * (1.0 + slice_overhead) if runs > 1 else 1.0

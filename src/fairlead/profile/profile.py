@@ -17,7 +17,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     `configurations` is the space a policy may choose from. `cold_start_by_kind` overrides `cold_start_s`.
     The rest is how reality departs from the law in a simulation: `noise` is the standard deviation of a truncated
     Gaussian factor, `bias` a constant factor the declared law does not know of, `failure_rate` the share of
-    attempts that fail. `sensitivity` and `pressure` drive `interference.slowdown`.
+    attempts that fail. `sensitivity` and `pressure` drive `interference.slowdown` on the node, `gpu_sensitivity`
+    `interference.device_slowdown` on a device that MPS shares.
     """
 
     law: Law
@@ -29,9 +30,10 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     failure_rate: float = 0.0
     sensitivity: float = 0.0
     pressure: float = 1.0
+    gpu_sensitivity: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("cold_start_s", "noise", "sensitivity", "pressure"):
+        for name in ("cold_start_s", "noise", "sensitivity", "pressure", "gpu_sensitivity"):
             value = getattr(self, name)
             if not 0 <= value < inf:
                 raise ValueError(f"{name} must be finite and not negative; got {value}.")

@@ -48,6 +48,7 @@ class _ProfileFile(msgspec.Struct, kw_only=True):
     failure_rate: float
     sensitivity: float
     pressure: float
+    gpu_sensitivity: float = 0.0  # older runs have none
 
 
 class _HeadFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ from fairlead.testing.builders import (
     site_of,
     view_of,
 )
-from fairlead.testing.checkers import check_accounts, check_capacity, check_order, mig_fits
+from fairlead.testing.checkers import check_accounts, check_capacity, check_order
 from fairlead.testing.conformance import (
     DISPATCHER_CHECKS,
     SCALER_CHECKS,
@@ -23,6 +23,7 @@ from fairlead.testing.conformance import (
 )
 from fairlead.testing.frozen import check_frozen, check_immutable
 from fairlead.testing.scenarios import SCENARIOS
+from fairlead.testing.slices import mig_fits
 
 __all__ = [
     "DISPATCHER_CHECKS",

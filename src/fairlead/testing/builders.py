@@ -64,6 +64,7 @@ class FunctionSettings(TypedDict, total=False):
     failure_rate: float
     sensitivity: float
     pressure: float
+    gpu_sensitivity: float
 
 
 class ScenarioSettings(TypedDict, total=False):

@@ -12,13 +12,10 @@ from math import inf, isclose
 from typing import NamedTuple
 
 from fairlead.model import MIG_SIZES, Cluster, Node, Recording, Stage, Workflow
+from fairlead.testing.slices import Span, Started, check_cuts, check_slices
 from fairlead.workload import Scenario
 
 _EPS = 1e-9  # relative; for sums of floats
-
-# Where a slice of each size may begin on a MIG device, and which of the eight memory slices it takes.
-_MIG_PLACES = {1: range(7), 2: (0, 2, 4), 3: (0, 4), 4: (0,), 7: (0,)}
-_MIG_WIDTH = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
 
 _REQUEST_OUTCOMES = {"completed", "rejected", "dropped", "failed", "cancelled", "unfinished"}
 _RUN_OUTCOMES = {"done", "failed", "lost", "discarded", "preempted"}
@@ -108,7 +105,7 @@ def check_capacity(recording: Recording, scenario: Scenario | None = None) -> No
 
     Args:
         recording: The run.
-        scenario: If given, device memory and what idle instances keep are counted too.
+        scenario: If given, device memory, what idle instances keep and what cutting slices costs are counted too.
     """
     batches = _batches(recording)
     living = lives(recording)
@@ -117,7 +114,7 @@ def check_capacity(recording: Recording, scenario: Scenario | None = None) -> No
     _check_sums("vCPUs", [((b.node,), b.start, b.end, b.vcpus) for b in batches], recording.cluster)
     on_device = [b for b in batches if b.device >= 0]
     _check_sums("vGPUs", [((b.node, b.device), b.start, b.end, b.vgpus) for b in on_device], recording.cluster)
-    _check_mig(on_device, recording.cluster)
+    _check_mig(batches, living, recording, scenario)
     memory = [((i.node,), i.started, _stop(i), i.memory_gb) for i in living]
     _check_sums("GB of memory", memory, recording.cluster)
     if scenario is not None:
@@ -204,25 +201,45 @@ def _limit(what: str, place: tuple[str | int, ...], cluster: Cluster) -> float:
     return device.memory_gb if "memory" in what else device.vgpus
 
 
-def _check_mig(batches: Sequence[Run], cluster: Cluster) -> None:
-    """At every start, the slices in use on a MIG device have places beside each other."""
-    by_device: dict[tuple[str, int], list[Run]] = defaultdict(list)
+def _check_mig(batches: Sequence[Run], living: Sequence[Life], recording: Recording, scenario: Scenario | None) -> None:
+    """The slices of every MIG device; with a scenario, also those that idle instances keep, and what cuts cost."""
+    served: dict[int, list[Run]] = defaultdict(list)
     for batch in batches:
-        if _node(cluster, batch.node).devices[batch.device].sharing == "mig":
-            by_device[batch.node, batch.device].append(batch)
-    for (node, device), on in by_device.items():
-        for first in on:
-            sizes = [int(b.vgpus) for b in on if b.start <= first.start < b.end]
-            assert mig_fits(sizes), f"MIG slices {sorted(sizes)} ran together on {node}/{device} at {first.start}."
+        served[batch.instance].append(batch)
+    on: dict[tuple[str, int], list[Life]] = defaultdict(list)
+    for life in living:
+        if life.device >= 0 and _node(recording.cluster, life.node).devices[life.device].sharing == "mig":
+            on[life.node, life.device].append(life)
+    for (name, index), there in on.items():
+        node, spans = _node(recording.cluster, name), []
+        for life in there:
+            size = int(life.vgpus)
+            ready = min(_stop(life), inf if life.ready is None else life.ready)
+            spans += [Span(life.started, ready, size)]
+            spans += [Span(max(batch.start, ready), batch.end, size) for batch in served[life.instance]]
+            if scenario is not None and scenario.functions[life.function].idle_holds == "slice":
+                spans += _idle(life, served[life.instance], ready)
+        check_slices(f"{name}/{index}", spans)
+        device = node.devices[index]
+        if scenario is not None and device.repartition_s > 0:
+            starts = [Started(life.started, int(life.vgpus), _extra_s(life, node, scenario)) for life in there]
+            check_cuts(f"{name}/{index}", device.partition, device.repartition_s, spans, starts)
 
 
-def mig_fits(sizes: Sequence[int], taken: int = 0) -> bool:
-    """Whether slices of these sizes can be on one MIG device together; `taken` masks memory slices already in use."""
-    if not sizes:
-        return True
-    first, *rest = sorted(sizes, reverse=True)
-    masks = [((1 << _MIG_WIDTH[first]) - 1) << start for start in _MIG_PLACES[first]]
-    return any(mig_fits(rest, taken | mask) for mask in masks if not mask & taken)
+def _idle(life: Life, served: Sequence[Run], ready: float) -> Iterator[Span]:
+    """When an instance that keeps its slice was idle."""
+    last = ready
+    for batch in sorted(served, key=lambda b: b.start):
+        yield Span(last, batch.start, int(life.vgpus), is_used=False)
+        last = max(last, batch.end)
+    yield Span(last, _stop(life), int(life.vgpus), is_used=False)
+
+
+def _extra_s(life: Life, node: Node, scenario: Scenario) -> float | None:
+    """How much longer than declared a start took; None of a kernel, which loads more or less, or if it never ended."""
+    if life.ready is None or scenario.functions[life.function].buffers:
+        return None
+    return life.ready - life.started - scenario.profiles[life.function].cold_s(node.kind)
 
 
 # --- order ---------------------------------------------------------------------------------------------------------

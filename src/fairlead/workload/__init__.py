@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.workload.arrivals import (
     Arrivals,
+    AzureLike,
     Burst,
     ClosedLoop,
     Deterministic,
@@ -12,6 +13,7 @@ from fairlead.workload.arrivals import (
     MinuteCounts,
     Pillar,
     Poisson,
+    Share,
     UniformInterval,
 )
 from fairlead.workload.scenario import DecisionTime, NodeFault, PolicyChoice, PressureChange, Scenario, Sweep
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Arrivals",
+    "AzureLike",
     "Burst",
     "CheckPolicy",
     "ClosedLoop",
@@ -37,6 +40,7 @@ __all__ = [
     "PolicyChoice",
     "PressureChange",
     "Scenario",
+    "Share",
     "Sweep",
     "UniformInterval",
     "compete",

@@ -11,8 +11,8 @@ function needs and takes follows from its parts:
 * cold start: the sum. What the parts could share (a container, an import) is counted more than once, so that fusion
   never looks better for it: a request that finds nothing warm waits as long as in the stages one by one;
 * output: that of the last; failure: of any of them, and all are tried again; limits: the sums;
-* noise, bias, sensitivity, pressure: weighed by the time of each part in the first common configuration. Noise adds up
-  as independent noise does, so a chain is steadier than its stages.
+* noise, bias, both sensitivities, pressure: weighed by the time of each part in the first common configuration. Noise
+  adds up as independent noise does, so a chain is steadier than its stages.
 
 **Differs from the paper:** the published code of Cloudflow fuses every chain. Here stages of different kinds of
 resource are left apart (a vGPU would stand idle during the stages that need none), as are stages that compete.
@@ -123,6 +123,7 @@ def _fused(scenario: Scenario, chain: Sequence[Stage]) -> tuple[Function, Profil
         failure_rate=1 - succeeds,
         sensitivity=sum(share * p.sensitivity for share, p in zip(shares, profiles, strict=True)),
         pressure=sum(share * p.pressure for share, p in zip(shares, profiles, strict=True)),
+        gpu_sensitivity=sum(share * p.gpu_sensitivity for share, p in zip(shares, profiles, strict=True)),
     )
     return function, profile
 

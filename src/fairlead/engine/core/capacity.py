@@ -8,6 +8,7 @@ from math import inf, isinf
 
 from fairlead.engine.core.device_memory import DeviceMemory, Kernel, MemoryCounts
 from fairlead.engine.core.queues import Task
+from fairlead.engine.core.slices import Slices
 from fairlead.engine.core.timers import Expiries
 from fairlead.model import Configuration, Device, Function, Node
 from fairlead.profile.spread import FIRST_SPREAD, widened
@@ -28,18 +29,8 @@ def mebi(amount_gb: float) -> int:
     return UNLIMITED if isinf(amount_gb) else round(amount_gb * 1024)
 
 
-# Where a slice of each size may begin on a MIG device and how many of its eight memory slices it takes:
-# the placements of an A100 (1g.5gb, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb).
-_MIG_STARTS = {1: (0, 1, 2, 3, 4, 5, 6), 2: (0, 2, 4), 3: (0, 4), 4: (0,), 7: (0,)}
-_MIG_WIDTH = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
-MIG_MASKS = {
-    size * 1000: tuple(((1 << _MIG_WIDTH[size]) - 1) << start for start in starts)
-    for size, starts in _MIG_STARTS.items()
-}
-
-
 class DeviceState:
-    """One accelerator: free vGPUs and memory; on a MIG device also which places are taken.
+    """One accelerator: free vGPUs and memory; of a MIG device, also its slices.
 
     Where some function is a kernel, `memory` knows the buffers that lie there.
     """
@@ -48,14 +39,12 @@ class DeviceState:
         "free",
         "held",
         "index",
-        "is_mig",
         "last_release",
         "last_start",
         "memory",
         "memory_free",
         "memory_held",
-        "places_busy",
-        "places_held",
+        "slices",
         "total",
     )
 
@@ -65,26 +54,20 @@ class DeviceState:
         self.total = self.free = milli(device.vgpus)
         self.memory_free = mebi(device.usable_gb)
         self.held = self.memory_held = 0
-        self.is_mig = device.sharing == "mig"
-        self.places_busy = self.places_held = 0
+        self.slices = Slices(device) if device.sharing == "mig" else None
         self.last_start = self.last_release = -inf
 
     def fits(self, vgpus: int, memory: int) -> bool:
         """Whether this much is not in use; idle instances do not count."""
         if self.free < vgpus or self.memory_free < memory:
             return False
-        return not self.is_mig or any(not mask & self.places_busy for mask in MIG_MASKS.get(vgpus, ()))
+        return self.slices is None or self.slices.fits(vgpus)
 
     @property
     def buffers(self) -> DeviceMemory:
         """What knows the buffers that lie here; there is none in a run without kernels."""
         assert self.memory is not None
         return self.memory
-
-    def place(self, vgpus: int) -> int:
-        """The places a MIG slice should take: untouched ones, else ones that only idle instances hold."""
-        masks = [mask for mask in MIG_MASKS[vgpus] if not mask & self.places_busy]
-        return min(masks, key=lambda mask: (mask & self.places_held != 0, -mask))
 
 
 class NodeState:
@@ -208,15 +191,21 @@ class Shape:
         self.blocked_at = -1  # version of the placement index at which nothing fitted
 
     def device_for(self, node: NodeState, wanted: int | None) -> DeviceState | None:
-        """The device to use on a node: the one asked for, else the emptiest that fits."""
+        """The device to use on a node: the one asked for, else the emptiest that fits.
+
+        Where there are MIG devices, one with a free slice of the right size comes before one to be cut.
+        """
         if self.kernel is not None:
             return self._device_for_kernel(self.kernel, node, wanted)
         best: DeviceState | None = None
+        best_lacks = False
         for device in node.devices:
             if wanted is not None and device.index != wanted:
                 continue
-            if device.fits(self.vgpus, self.device_memory) and (best is None or device.free > best.free):
-                best = device
+            if device.fits(self.vgpus, self.device_memory):
+                lacks = device.slices is not None and not device.slices.has_free(self.vgpus)
+                if best is None or (best_lacks, device.free) > (lacks, best.free):
+                    best, best_lacks = device, lacks
         return best
 
     def _device_for_kernel(self, kernel: Kernel, node: NodeState, wanted: int | None) -> DeviceState | None:
@@ -232,6 +221,10 @@ class Shape:
         if not device.fits(self.vgpus, self.device_memory):
             return False
         return self.kernel is None or device.buffers.fits(self.kernel)
+
+    def wakes_on(self, device: DeviceState) -> bool:
+        """Whether an idle instance could run on its device now; on a MIG device, in a slice that is cut already."""
+        return self.fits_on(device) and (device.slices is None or device.slices.has_unused(self.vgpus))
 
     def fits(self, node: NodeState, device: int | None = None) -> bool:
         """Whether an instance could run on this node now, idle ones out of the way."""
@@ -294,6 +287,7 @@ class InstanceState:
         "flavour",
         "id",
         "is_cold",
+        "is_cut",
         "is_draining",
         "is_idle",
         "is_ready",
@@ -326,6 +320,7 @@ class InstanceState:
         self.on_demand = True
         self.load_mb = 0.0  # of a kernel: what must come to the device before it is ready
         self.starts_executor = False
+        self.is_cut = False  # on a MIG device: its slice had to be cut, which delays its start
         self.started = now
         self.ready: float | None = None
         # The batch, or what is left of the last one.
@@ -336,3 +331,10 @@ class InstanceState:
         self.is_cold = False
         self.cold_s = 0.0
         self.transfer_mb = 0.0
+
+    @property
+    def cut_s(self) -> float:
+        """What cutting its slice is declared to add to its start."""
+        if not self.is_cut or self.device is None:
+            return 0.0
+        return self.node.node.devices[self.device.index].repartition_s

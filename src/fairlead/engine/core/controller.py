@@ -175,8 +175,9 @@ class Controller:
         function = instance.flavour.function
         device = -1 if instance.device is None else instance.device.index
         load_mb = None if instance.flavour.kernel is None else instance.load_mb
-        what = (function.name, instance.configuration, instance.node.name, device, load_mb, instance.starts_executor)
-        self.effects.append(fx.StartInstance(self.now, instance.id, *what))
+        what = (function.name, instance.configuration, instance.node.name, device, load_mb)
+        how = (instance.starts_executor, instance.is_cut)
+        self.effects.append(fx.StartInstance(self.now, instance.id, *what, *how))
         if function.start_limit_s < inf:
             self._after(function.start_limit_s, lambda: self._start_limit(instance))
 

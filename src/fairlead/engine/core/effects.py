@@ -9,7 +9,7 @@ class StartInstance(msgspec.Struct, frozen=True, gc=False):
     """Start an instance of a function; answer with `InstanceReady` or `InstanceLost`.
 
     `load_mb` is what a kernel must load into its device first, after its executor if that must start; None for a
-    process.
+    process. `is_cut` says that its slice of a MIG device must be cut before.
     """
 
     at: float
@@ -20,6 +20,7 @@ class StartInstance(msgspec.Struct, frozen=True, gc=False):
     device: int
     load_mb: float | None = None
     starts_executor: bool = False
+    is_cut: bool = False
 
 
 class RunBatch(msgspec.Struct, frozen=True, gc=False):

@@ -8,6 +8,7 @@ cost; these masks are a few machine words.
 from collections.abc import Sequence
 
 from fairlead.engine.core.capacity import NodeState, Shape
+from fairlead.policy.base import Order
 
 _MOST_LEVELS = 128
 
@@ -71,7 +72,7 @@ class Placement:
             free = max([device.free for device in node.devices])
             node.gpu_level = self.gpu.shift(node.bit, node.gpu_level, free)
 
-    def find(self, shape: Shape, warm_first: bool) -> NodeState | None:
+    def find(self, shape: Shape, order: Order) -> NodeState | None:
         """The emptiest node that fits, lowest index among equals; None if there is none."""
         if shape.blocked_at == self.version:
             return None
@@ -85,7 +86,7 @@ class Placement:
                 level -= 1
             levels.top = level
         warm = shape.flavour.warm
-        if warm and warm_first:
+        if warm and (order == "warm-first" or order == "warm"):
             mask = masks[level] & warm
             if mask and shape.is_undemanding:  # the common case, spelled out
                 node = nodes[(mask & -mask).bit_length() - 1]
@@ -100,6 +101,8 @@ class Placement:
                         return node
                     mask ^= bit
                 level -= 1
+        if order == "warm":
+            return None
         for level in range(levels.top, below, -1):
             mask = masks[level]
             while mask:
@@ -115,6 +118,6 @@ class Placement:
 def _has_room_beside_warm(shape: Shape, node: NodeState) -> bool:
     """Whether the device of one of the node's idle instances is free."""
     return any(
-        instance.device is not None and shape.fits_on(instance.device)
+        instance.device is not None and shape.wakes_on(instance.device)
         for instance in shape.flavour.idle.get(node.index, ())
     )

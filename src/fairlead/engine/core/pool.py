@@ -11,6 +11,7 @@ from math import isinf
 from fairlead.engine.core.capacity import DeviceState, Flavour, InstanceState, NodeState, Shape, mebi, milli
 from fairlead.engine.core.device_memory import Kernel
 from fairlead.engine.core.placement import Placement
+from fairlead.engine.core.slices import Slices
 from fairlead.engine.core.timers import Timers
 from fairlead.model import Configuration, Function
 
@@ -106,7 +107,8 @@ class Pool:
         kernel = instance.flavour.kernel
         if kernel is not None and device is not None:
             device.buffers.join(kernel)
-            instance.on_demand = on_demand and (instance.load_mb > 0 or instance.starts_executor)
+            is_delayed = instance.load_mb > 0 or instance.starts_executor or instance.cut_s > 0
+            instance.on_demand = on_demand and is_delayed
         return instance
 
     def release(self, instance: InstanceState, now: float) -> None:
@@ -189,17 +191,27 @@ class Pool:
             device.last_start = now
             if flavour.kernel is not None:
                 instance.load_mb, instance.starts_executor = device.buffers.pin(flavour.kernel)
-            if device.is_mig:
-                if not instance.places:
-                    instance.places = device.place(flavour.vgpus)
-                device.places_busy |= instance.places
-            while (
-                device.held > device.free
-                or device.memory_held > device.memory_free
-                or device.places_held & device.places_busy
-            ):
+            if device.slices is not None:
+                self._take_slice(instance, device, device.slices, now)
+            while device.held > device.free or device.memory_held > device.memory_free:
                 self._evict_from(node, device, now)
         self.make_room(node, now)
+
+    def _take_slice(self, instance: InstanceState, device: DeviceState, slices: Slices, now: float) -> None:
+        """Use a slice of a MIG device, and evict the idle instances that lose theirs by it."""
+        if instance.places:  # it is warm and has kept its own
+            slices.busy |= instance.places
+            return
+        node, vgpus = instance.node, instance.flavour.vgpus
+        there = [other for other in self.idle_on(node) if other.device is device]
+        held = (other.places for other in there if other.places and other.flavour.vgpus == vgpus)
+        instance.places, instance.is_cut = slices.take(vgpus, held, may_cut=not instance.is_ready)
+        if not instance.is_cut and not slices.held & slices.busy:
+            return
+        left = set(slices.cut.values())
+        for other in there:
+            if other.places & slices.busy or other.flavour.vgpus not in left:
+                self.stop(other, now, "evicted")
 
     def _give_back(self, instance: InstanceState, now: float) -> None:
         """Let what an instance uses be used by others."""
@@ -210,7 +222,8 @@ class Pool:
             device.free += flavour.vgpus
             device.memory_free += flavour.device_memory
             device.last_release = now
-            device.places_busy &= ~instance.places
+            if device.slices is not None:
+                device.slices.busy &= ~instance.places
             if flavour.kernel is not None:
                 device.buffers.unpin(flavour.kernel)
         self._placement.version += 1
@@ -227,7 +240,8 @@ class Pool:
             device.memory_held += flavour.device_memory
             if flavour.keeps_slice:
                 device.held += flavour.vgpus
-                device.places_held |= instance.places
+                if device.slices is not None:
+                    device.slices.held |= instance.places
             else:
                 instance.places = 0
 
@@ -249,7 +263,8 @@ class Pool:
             device.memory_held -= flavour.device_memory
             if flavour.keeps_slice:
                 device.held -= flavour.vgpus
-                device.places_held &= ~instance.places
+                if device.slices is not None:
+                    device.slices.held &= ~instance.places
 
     @staticmethod
     def _usable(shape: Shape, idle: list[InstanceState], device: int | None) -> InstanceState | None:
@@ -260,7 +275,7 @@ class Pool:
             state = instance.device
             if state is None or (device is not None and state.index != device):
                 continue
-            if shape.fits_on(state):
+            if shape.wakes_on(state):
                 return instance
         return None
 
@@ -295,8 +310,6 @@ def _holds_what_is_short(instance: InstanceState, node: NodeState, device: Devic
         )
     if instance.device is not device:
         return False
-    return (
-        bool(instance.places & device.places_busy)
-        or (device.held > device.free and flavour.keeps_slice)
-        or (device.memory_held > device.memory_free and flavour.device_memory > 0)
+    return (device.held > device.free and flavour.keeps_slice) or (
+        device.memory_held > device.memory_free and flavour.device_memory > 0
     )

@@ -271,7 +271,7 @@ class Replicas:
         shape = controller.beliefs.shape(found.function, found.configuration)
         assert shape is not None
         if found.node is None:
-            node = controller.placement.find(shape, warm_first=False)
+            node = controller.placement.find(shape, "emptiest")
         else:
             node = controller.nodes[found.node]
             node = node if shape.fits(node) else None

@@ -21,4 +21,5 @@ def make_site(scenario: Scenario, arrivals: Sequence[tuple[float, str]] | None =
             }
         ),
         arrivals=arrivals,
+        step_s=scenario.decision.per_step_s,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fairlead.engine.core.capacity import InstanceState, Shape
+from fairlead.engine.core.capacity import DeviceState, InstanceState, Shape
 from fairlead.errors import UnknownNameError
 from fairlead.model import Configuration, Instance, Invocation, Node, Request
 from fairlead.policy.base import DeviceStatus, Order
@@ -90,6 +90,9 @@ class ControllerView:
         waiting = self.__controller.waiting
         if workflow is None and function is None:
             return len(waiting.tasks)
+        if workflow is not None and function is not None:
+            line = waiting.lines().get((workflow, function))
+            return 0 if line is None else line.size
         return sum(
             line.size
             for (w, f), line in waiting.lines().items()
@@ -137,8 +140,8 @@ class ControllerView:
         shape = self.__shapes.get((function, configuration)) or self.__shape(function, configuration)
         if function in self.__scaled:
             return self.__controller.replicas.place(function)
-        node = self.__placement.find(shape, order == "warm-first")
-        if node is None and shape.flavour.starting:
+        node = self.__placement.find(shape, order)
+        if node is None and shape.flavour.starting and order not in ("warm", "fresh"):
             node = self.__with_starting(shape)
         return None if node is None else node.name
 
@@ -152,9 +155,11 @@ class ControllerView:
         shape = self.__shape(function, configuration)
         if shape.kernel is not None:
             spots = (d for d in state.devices if device is None or d.index == device)
-            return state.is_up and any(d.buffers.is_warm(shape.kernel) for d in spots)
-        idle = shape.flavour.idle.get(state.index, ())
-        return any(device is None or (i.device is not None and i.device.index == device) for i in idle)
+            return state.is_up and any(d.buffers.is_warm(shape.kernel) and _has_slice(d, shape) for d in spots)
+        return any(
+            (device is None or (i.device is not None and i.device.index == device)) and _has_slice(i.device, shape)
+            for i in shape.flavour.idle.get(state.index, ())
+        )
 
     def load(self, node: str) -> float:
         state = self.__controller.nodes.get(node)
@@ -247,13 +252,18 @@ class ControllerView:
 
 def _start_s(instance: InstanceState, profile: Profile) -> float:
     """How long an instance is predicted to take to start."""
-    declared_s = profile.cold_s(instance.node.kind)
+    declared_s, cut_s = profile.cold_s(instance.node.kind), instance.cut_s
     if instance.flavour.kernel is None or instance.device is None:
-        return declared_s
+        return declared_s + cut_s
     if not instance.load_mb and not instance.starts_executor:
-        return 0.0
+        return cut_s
     device = instance.node.node.devices[instance.device.index]
-    return declared_s + load_s(device, instance.load_mb, instance.starts_executor)
+    return declared_s + load_s(device, instance.load_mb, instance.starts_executor) + cut_s
+
+
+def _has_slice(device: DeviceState | None, shape: Shape) -> bool:
+    """Whether nothing must be cut for this on a device; idle instances may hold the slice."""
+    return device is None or device.slices is None or device.slices.has_unused(shape.vgpus)
 
 
 def _shown(instance: InstanceState) -> Instance:

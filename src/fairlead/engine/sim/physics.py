@@ -1,20 +1,19 @@
 """The cluster's physics: how long things really take.
 
-A batch's *work* is its profile x bias x noise, fixed at its start. Alone, it is consumed at rate 1. Where functions
-are sensitive to their neighbours, the rate changes whenever the node's state does. Each node then keeps one virtual
-clock per (function, vCPUs), since those share a rate: a batch ends when its clock has advanced by its work, so nothing
-is ever rescheduled one by one.
+A batch's *work* is its profile x bias x noise, fixed at its start. Alone, it is consumed at rate 1; what others do to
+that rate is in `sharing`.
 """
 
-from collections.abc import Mapping
-from heapq import heappop, heappush
 from math import inf
+
+from msgspec.structs import replace
 
 from fairlead.engine.core.effects import RunBatch, StartInstance
 from fairlead.engine.core.events import Outcome
 from fairlead.engine.sim.draws import Stream, exponential, normal, uniform
-from fairlead.model import Invocation, Node, Stage, Workflow
-from fairlead.profile import Profile, copy_s, load_s, slowdown
+from fairlead.engine.sim.sharing import has_interference
+from fairlead.model import Configuration, Invocation, Node, Stage, Workflow
+from fairlead.profile import Profile, copy_s, load_s
 from fairlead.workload import Scenario
 
 _COPY_APART = 10**12  # positions in a stream between the copies of one invocation
@@ -53,6 +52,7 @@ class Physics:
         "_profiles",
         "_seed",
         "_stages",
+        "_takes_turns",
         "_work",
         "has_interference",
         "has_overhead",
@@ -63,7 +63,8 @@ class Physics:
         self._profiles = scenario.profiles
         self._nodes = {node.name: node for node in scenario.cluster.nodes}
         self._mb_per_s = scenario.cluster.bandwidth_gbps * 125
-        self._work: dict[tuple[str, object, str], float] = {}
+        self._takes_turns = any(d.sharing == "time" for n in scenario.cluster.nodes for d in n.devices)
+        self._work: dict[tuple[str, Configuration, str], float] = {}
         self._ordinals: dict[int, int] = {}
         self._stages: dict[tuple[str, str], StageTruth] = {}
         self._entry_items: dict[str, tuple[Stream, tuple[int, int]]] = {}
@@ -75,7 +76,7 @@ class Physics:
                 if stage.map is not None and not stage.after:
                     self._entry_items[workflow.name] = (Stream((*key, 5), uniform), stage.map)
         self._is_plain = not any(truth.says_more for truth in self._stages.values())
-        self.has_interference = any(profile.sensitivity for profile in scenario.profiles.values())
+        self.has_interference = has_interference(scenario.cluster, scenario.profiles)
         self.has_overhead = False  # whether a batch whose input is there takes time beside its work
 
     def join(self, node: Node) -> None:
@@ -96,11 +97,12 @@ class Physics:
         """How long this instance takes to start: the one place where a cold start is charged."""
         node = self._nodes[effect.node]
         declared_s = self._profiles[effect.function].cold_s(node.kind)
+        cut_s = node.devices[effect.device].repartition_s if effect.is_cut else 0.0
         if effect.load_mb is None:
-            return declared_s
+            return declared_s + cut_s
         if not effect.load_mb and not effect.starts_executor:
-            return 0.0  # everything is there
-        return declared_s + load_s(node.devices[effect.device], effect.load_mb, effect.starts_executor)
+            return cut_s  # everything is there
+        return declared_s + load_s(node.devices[effect.device], effect.load_mb, effect.starts_executor) + cut_s
 
     def transfer_s(self, effect: RunBatch) -> float:
         """How long the batch's input takes from other nodes, and what a kernel copies to and from its device."""
@@ -112,11 +114,14 @@ class Physics:
     def work_s(self, effect: RunBatch) -> float:
         """How long the batch would take undisturbed; its first invocation draws for all."""
         node = self._nodes[effect.node]
-        key = (effect.function, effect.configuration, node.kind)
+        configuration = effect.configuration
+        if self._takes_turns and effect.device >= 0 and node.devices[effect.device].sharing == "time":
+            configuration = self._in_turn(effect, node)
+        key = (effect.function, configuration, node.kind)
         base = self._work.get(key)
         if base is None:
             profile = self._profiles[effect.function]
-            base = self._work[key] = profile.latency_s(effect.configuration, node.kind, node.speed) * profile.bias
+            base = self._work[key] = profile.latency_s(configuration, node.kind, node.speed) * profile.bias
         invocation = effect.invocations[0]
         truth = self._stages[invocation.workflow, invocation.stage]
         if truth.spread is not None:
@@ -125,6 +130,19 @@ class Physics:
             sigma = self._profiles[effect.function].noise
             base *= max(0.05, 1 + sigma * truth.noise[self._luck(invocation, truth)])
         return base
+
+    def _in_turn(self, effect: RunBatch, node: Node) -> Configuration:
+        """What a run has while it is its turn: the whole device, or the most of it of which its law knows."""
+        profile, own = self._profiles[effect.function], effect.configuration
+        whole = replace(own, vgpus=node.devices[effect.device].vgpus)
+        if profile.latency_s(whole, node.kind) < inf:
+            return whole
+        known = [
+            replace(own, vgpus=c.vgpus)
+            for c in profile.configurations
+            if (c.batch, c.vcpus) == (own.batch, own.vcpus) and own.vgpus <= c.vgpus <= whole.vgpus
+        ]
+        return max((c for c in known if profile.latency_s(c, node.kind) < inf), key=lambda c: c.vgpus, default=own)
 
     def outcomes(self, effect: RunBatch) -> tuple[Outcome, ...] | None:
         """How each invocation ends; None when all simply succeed."""
@@ -167,95 +185,3 @@ class Physics:
 def _between(u: float, bounds: tuple[int, int]) -> int:
     low, high = bounds
     return low + int(u * (high - low + 1))
-
-
-class _Clock:
-    """Work done so far by every batch of one (function, vCPUs) on one node, as if each had run from the beginning."""
-
-    __slots__ = ("heap", "own_load", "rate", "sensitivity", "virtual")
-
-    def __init__(self, own_load: float, sensitivity: float) -> None:
-        self.own_load = own_load
-        self.sensitivity = sensitivity
-        self.virtual = 0.0
-        self.rate = 1.0
-        self.heap: list[tuple[float, int]] = []
-
-
-class SharedNode:
-    """A node on which batches slow each other down."""
-
-    __slots__ = ("_clocks", "_last", "_load", "_of", "_profiles", "_vcpus", "pressure", "version")
-
-    def __init__(self, node: Node, profiles: Mapping[str, Profile]) -> None:
-        self._profiles = profiles
-        self._vcpus = node.vcpus or sum(device.vgpus for device in node.devices)
-        self._clocks: dict[tuple[str, float], _Clock] = {}
-        self._of: dict[int, _Clock] = {}
-        self._last = 0.0
-        self._load = 0.0
-        self.pressure = 0.0
-        self.version = 0  # changes with every change of rates, so that old predictions are known
-
-    def begin(self, now: float, effect: RunBatch, work_s: float) -> None:
-        """Let a batch start to consume its work."""
-        self._advance(now)
-        profile = self._profiles[effect.function]
-        share = effect.configuration.vcpus or effect.configuration.vgpus
-        key = (effect.function, share)
-        clock = self._clocks.get(key)
-        if clock is None:
-            own = share / self._vcpus * profile.pressure
-            clock = self._clocks[key] = _Clock(own, profile.sensitivity)
-        heappush(clock.heap, (clock.virtual + work_s, effect.batch))
-        self._of[effect.batch] = clock
-        self._load += clock.own_load
-        self._set_rates()
-
-    def end(self, now: float, batch: int) -> None:
-        """Take a batch out before its end."""
-        clock = self._of.pop(batch, None)
-        if clock is not None:
-            self._advance(now)
-            clock.heap = sorted(entry for entry in clock.heap if entry[1] != batch)
-            self._load -= clock.own_load
-            self._set_rates()
-
-    def set_pressure(self, now: float, pressure: float) -> None:
-        """Change the load from outside."""
-        self._advance(now)
-        self.pressure = pressure
-        self._set_rates()
-
-    def next_end(self) -> float:
-        """When the next batch ends if nothing changes; infinity if none runs."""
-        ends = [(c.heap[0][0] - c.virtual) / c.rate for c in self._clocks.values() if c.heap]
-        return self._last + max(0.0, min(ends)) if ends else inf
-
-    def due(self, now: float) -> list[int]:
-        """The batches that end at this instant, which `next_end` gave."""
-        self._advance(now)
-        ended: list[int] = []
-        for clock in self._clocks.values():
-            while clock.heap and clock.heap[0][0] - clock.virtual <= 1e-12 * max(1.0, now):
-                batch = heappop(clock.heap)[1]
-                del self._of[batch]
-                self._load -= clock.own_load
-                ended.append(batch)
-        self._set_rates()
-        return sorted(ended)
-
-    def _advance(self, now: float) -> None:
-        for clock in self._clocks.values():
-            clock.virtual += clock.rate * (now - self._last)
-        self._last = now
-
-    def _set_rates(self) -> None:
-        self.version += 1
-        if not self._of:
-            self._load = 0.0  # forget rounding
-        for clock in self._clocks.values():
-            if clock.heap:
-                clock.rate = 1 / slowdown(clock.sensitivity, self._load - clock.own_load, self.pressure)
-            else:
-                clock.virtual = 0.0

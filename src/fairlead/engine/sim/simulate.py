@@ -17,12 +17,13 @@ from fairlead.engine.core import events as ev
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.device_memory import memory_use
 from fairlead.engine.core.site import make_site
-from fairlead.engine.sim.physics import Physics, SharedNode
+from fairlead.engine.sim.physics import Physics
+from fairlead.engine.sim.sharing import SharedNode
 from fairlead.engine.sim.tables import Tables
 from fairlead.errors import PolicyError
 from fairlead.model import Recording, Request
 from fairlead.policy import Policy, make_policy
-from fairlead.workload import ClosedLoop, Scenario
+from fairlead.workload import ClosedLoop, Scenario, Share
 
 Progress = Callable[[float], None]
 
@@ -464,7 +465,8 @@ def _open_arrivals(scenario: Scenario, seed: int) -> list[tuple[float, str]]:
     parts: list[tuple[np.ndarray, str]] = []
     for i, process in enumerate(scenario.arrivals):
         if not isinstance(process, ClosedLoop):
-            rng = np.random.default_rng((seed, 1_000_004, i))
+            key = (1_000_006, process.stream) if isinstance(process, Share) else (1_000_004, i)
+            rng = np.random.default_rng((seed, *key))
             parts.append((np.asarray(process.times(rng, scenario.duration_s), dtype=float), process.workflow))
     if not parts:
         return []

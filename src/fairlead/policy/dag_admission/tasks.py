@@ -69,7 +69,8 @@ class Way:
         self.seat_key = (kind, function.name, vcpus, vgpus, memory)
         self._demands: dict[int | None, Demand] = {}
         pattern = site.cluster.kinds[kind]
-        for device in range(len(pattern.devices)) if vgpus else (None,):
+        nodes = [node for node in site.cluster.nodes if node.kind == kind]  # which may differ in their devices
+        for device in range(max(len(node.devices) for node in nodes)) if vgpus else (None,):
             needed = [(0, vcpus), (1, memory)]
             if device is not None:
                 needed += [(2 + 2 * device, vgpus), (3 + 2 * device, device_memory)]
@@ -79,7 +80,6 @@ class Way:
             configuration.vcpus / pattern.vcpus if pattern.vcpus else 0.0,
             configuration.vgpus / on_node if on_node else 0.0,
         )
-        nodes = [node for node in site.cluster.nodes if node.kind == kind]
         total_vcpus = sum(node.vcpus for node in nodes)
         total_vgpus = sum(device.vgpus for node in nodes for device in node.devices)
         # Which share of a kind's vCPUs and vGPUs one run uses.

@@ -25,11 +25,11 @@ from typing import ClassVar
 import numpy as np
 
 from fairlead.model import Configuration, Invocation
+from fairlead.model.mig import MIG_EIGHTHS
 from fairlead.policy.base import Action, Policy, Retire, Site, Start, View
 from fairlead.policy.kaas.devices import Devices, Spot, heads, instances_on
 
 EIGHTHS = 8
-_MIG_EIGHTHS = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}  # memory slices of an A100 that a slice of so many vGPUs takes
 _CLOSE = 1e-9
 
 
@@ -189,7 +189,7 @@ class Static(Policy):
             return EIGHTHS * configuration.vcpus / node.vcpus
         device = node.devices[spot.device]
         if device.sharing == "mig":
-            return _MIG_EIGHTHS[int(configuration.vgpus)]
+            return MIG_EIGHTHS[int(configuration.vgpus)]
         return ceil(EIGHTHS * configuration.vgpus / device.vgpus - _CLOSE)
 
     # --- what workers do ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from fairlead.errors import ConfigError, Fault
 from fairlead.model import Cluster, Function, Workflow
 from fairlead.profile import Profile
 from fairlead.workload.arrivals import (
+    AzureLike,
     Burst,
     ClosedLoop,
     Deterministic,
@@ -17,12 +18,13 @@ from fairlead.workload.arrivals import (
     OpenLoop,
     Pillar,
     Poisson,
+    Share,
     UniformInterval,
     scale_counts,
 )
 from fairlead.workload.azure import MinuteTrace, read_trace
 from fairlead.workload.parse.load import rate_for_load
-from fairlead.workload.parse.reader import Check, Section, choice, integer, number, text
+from fairlead.workload.parse.reader import Check, Section, choice, integer, number, one_of_names, text
 
 MAX_ARRIVALS = 1e9  # of one entry: beyond, the instants alone take more memory than a machine has
 
@@ -53,18 +55,65 @@ def parse_arrivals(
     entries: list[Section], setting: Setting, duration_s: float, rate_scale: float
 ) -> list[OpenLoop | ClosedLoop]:
     """Every entry that is right, its rate multiplied by `rate_scale`."""
-    found = [_parse_entry(entry, setting, rate_scale) for entry in entries]
-    for entry, arrivals in zip(entries, found, strict=True):
-        if arrivals is None or isinstance(arrivals, ClosedLoop):
+    found: list[OpenLoop | ClosedLoop] = []
+    for stream, entry in enumerate(entries):
+        parts = _parse_parts(entry, setting)
+        workflow = parts[0][0] if parts else None
+        arrivals = _parse_process(entry, workflow, setting, rate_scale)
+        if arrivals is None:
             continue
-        expected = arrivals.expected(duration_s)
-        if expected > MAX_ARRIVALS:
-            entry.fault(None, f"about {expected:.3g} requests would arrive; at most {MAX_ARRIVALS:.0e} can.")
-    return [arrivals for arrivals in found if arrivals is not None]
+        if not isinstance(arrivals, ClosedLoop):
+            expected = arrivals.expected(duration_s)
+            if expected > MAX_ARRIVALS:
+                entry.fault(None, f"about {expected:.3g} requests would arrive; at most {MAX_ARRIVALS:.0e} can.")
+        if len(parts) == 1:
+            found.append(arrivals)
+        elif isinstance(arrivals, ClosedLoop):
+            entry.fault("workflows", "cannot be several for a closed loop, whose users call one workflow each.")
+        else:
+            found += _shares(arrivals, parts, stream)
+    return found
 
 
-def _parse_entry(entry: Section, setting: Setting, rate_scale: float) -> OpenLoop | ClosedLoop | None:
-    workflow = entry.known_name("workflow", setting.workflow_names, "workflow")
+def _parse_parts(entry: Section, setting: Setting) -> list[tuple[str, float]]:
+    """Whom an entry calls, and how often each of them; empty where that is wrong."""
+    if "workflows" not in entry:
+        workflow = entry.known_name("workflow", setting.workflow_names, "workflow")
+        return [] if workflow is None else [(workflow, 1.0)]
+    if "workflow" in entry:
+        entry.raw("workflow")
+        entry.fault("workflow", "must be left out beside workflows.")
+    if "load" in entry:
+        entry.fault("load", "is defined for one workflow only; give rate_rps for several.")
+    before = len(entry.faults)
+    weights = entry.section("workflows")
+    known = one_of_names(setting.workflow_names, "workflow")
+    parts = []
+    for name in weights.names():
+        weight = weights.get(name, _scale, None)
+        try:
+            known(name)
+        except ValueError as error:
+            weights.fault(name, str(error))
+        if weight is not None:
+            parts.append((name, weight))
+    if not parts and len(entry.faults) == before:
+        entry.fault("workflows", "is empty; name at least one, with its weight.")
+    return parts if len(entry.faults) == before else []
+
+
+def _shares(process: OpenLoop, parts: list[tuple[str, float]], stream: int) -> list[OpenLoop]:
+    total = sum(weight for _, weight in parts)
+    edges = [0.0]
+    for _, weight in parts:
+        edges.append(edges[-1] + weight / total)
+    edges[-1] = 1.0  # whatever rounding says
+    return [Share(name, process, edges[i], edges[i + 1], stream) for i, (name, _) in enumerate(parts)]
+
+
+def _parse_process(
+    entry: Section, workflow: str | None, setting: Setting, rate_scale: float
+) -> OpenLoop | ClosedLoop | None:
     process = entry.get("process", choice(*_PROCESSES), None) if entry.require("process") else None
     if process is None:
         return None  # without it, nobody knows which keys belong here
@@ -238,6 +287,7 @@ _PROCESSES: dict[str, Parse] = {
     "list": _listed,
     "minute-counts": _minute_counts,
     "azure": _azure,
+    "azure-like": _simple(AzureLike, {"rate_rps": number}, {"cv": number, "correlation": number, "period_s": number}),
     "closed-loop": _simple(
         ClosedLoop, {"users": integer, "think_s": number}, {"think": choice("exponential", "constant")}
     ),

@@ -3,23 +3,42 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from typing import get_args
 
 from msgspec import structs
 
-from fairlead.model import MIG_SIZES, Cluster, Configuration, Device, Function, Node, Price
-from fairlead.workload.parse.reader import Check, Section, a_name, choice, integer, number, number_or_inf, truth
+from fairlead.model import MIG_SIZES, Cluster, Configuration, Device, Function, Node, Price, Sharing
+from fairlead.workload.parse.reader import (
+    Check,
+    Section,
+    a_name,
+    choice,
+    integer,
+    number,
+    number_or_inf,
+    sequence,
+    truth,
+)
 
 MAX_NODES = 100_000
 MAX_DEVICES = 1_024
+
+
+def _sizes(value: object) -> tuple[int, ...]:
+    return tuple(integer(size) for size in sequence(value))
+
 
 _NODE: dict[str, Check] = {"vcpus": number, "memory_gb": number_or_inf, "speed": number}
 _DEVICE: dict[str, Check] = {
     "device_memory_gb": number_or_inf,
     "device_reserve_gb": number,
-    "gpu_sharing": choice("mps", "mig"),
+    "gpu_sharing": choice(*get_args(Sharing)),
     "load_gb_per_s": number_or_inf,
     "allocation_s": number,
     "executor_start_s": number,
+    "partition": _sizes,
+    "repartition_s": number,
+    "slice_overhead": number,
 }
 _PRICE: dict[str, Check] = {
     "vcpu_usd_per_hour": number,
@@ -90,14 +109,16 @@ def _device(
     vgpus: float,
     device_memory_gb: float = inf,
     device_reserve_gb: float = 0.0,
-    gpu_sharing: str = "mps",
+    gpu_sharing: Sharing = "mps",
+    partition: tuple[int, ...] = (),
     **others: float,
 ) -> Device:
     return Device(
         vgpus=vgpus,
         memory_gb=device_memory_gb,
         reserve_gb=device_reserve_gb,
-        sharing="mig" if gpu_sharing == "mig" else "mps",
+        sharing=gpu_sharing,
+        partition=partition,
         **others,
     )
 

@@ -47,6 +47,7 @@ _PROFILE: dict[str, Check] = {
     "failure_rate": number,
     "sensitivity": number,
     "pressure": number,
+    "gpu_sensitivity": number,
 }
 _LAW: dict[str, Check] = {"t1_s": number, "fixed": number, "beta": number, "gamma": number, "delta": number}
 _ROW: dict[str, Check] = {"seconds": number, "batch": integer, "vcpus": number, "vgpus": number}

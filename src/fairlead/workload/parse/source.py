@@ -10,6 +10,7 @@ from fairlead.errors import ConfigError, Fault, UnknownNameError
 from fairlead.workload.parse.document import MAX_BYTES, parse_document
 
 _SUFFIXES = (".yaml", ".yml")
+_EXTENDS_MOST = 8  # files that extend each other
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,43 @@ def shipped_scenarios() -> dict[str, str]:
 def read_source(source: str | Path | Document) -> tuple[Mapping[object, object], str, Path]:
     """The data of a scenario, its default name, and the folder that its own paths start from.
 
+    A file that `extends` another is that one with its own settings over it, key by key; lists are replaced whole,
+    and what is set to null is left out.
     Raises `UnknownNameError` for what can only be a name, `ConfigError` for a file that cannot be read.
     """
     if isinstance(source, Document):
         return source.data, source.name, source.folder
+    data, name, folder = _read_one(source)
+    seen = [str(source)]
+    while "extends" in data:
+        base = data["extends"]
+        if not isinstance(base, str) or not base:
+            raise ConfigError(
+                seen[-1], [Fault("extends", f"must be a file or a shipped scenario's name; got {base!r}.")]
+            )
+        where = folder / base if _looks_like_a_path(base) else base
+        if str(where) in seen or len(seen) > _EXTENDS_MOST:
+            raise ConfigError(
+                seen[-1], [Fault("extends", f"leads back or too far: {' -> '.join([*seen, str(where)])}.")]
+            )
+        seen.append(str(where))
+        data = _over(_read_one(where)[0], {key: value for key, value in data.items() if key != "extends"})
+    return data, name, folder
+
+
+def _over(base: Mapping[object, object], own: Mapping[object, object]) -> dict[object, object]:
+    """A mapping with another over it; what that sets to nothing is left out."""
+    merged = dict(base)
+    for key, value in own.items():
+        below = merged.get(key)
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _read_one(source: str | Path) -> tuple[Mapping[object, object], str, Path]:
     if not isinstance(source, Path) and not _looks_like_a_path(source):
         shipped = _shipped()
         if source in shipped:

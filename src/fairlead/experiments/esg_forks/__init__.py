@@ -1,0 +1,1 @@
+"""ESG and its rivals on workflows with forks, joins and branches."""

@@ -1,0 +1,21 @@
+"""Run the nine settings of the fork family under five policies."""
+
+from fairlead.experiments.cases import Progress, read_settings
+from fairlead.experiments.esg_table import reproduce
+from fairlead.experiments.reproduction import Reproduction
+
+
+def run(*, quick: bool, progress: Progress) -> Reproduction:
+    """The table of esg-hit-rate, on graphs that are no chains."""
+    return reproduce(
+        "esg-forks",
+        "ESG and its rivals on forks, joins and branches: three objectives, three loads",
+        read_settings(__package__),
+        quick,
+        progress,
+        (
+            "The published applications are chains. These workflows are ours: the shapes that are claimed are those "
+            "of the chains, and nobody has claimed them here.",
+            "Loads keep as many vGPUs busy, at the minimum configuration, as those of esg-hit-rate.",
+        ),
+    )

@@ -1,0 +1,1 @@
+"""ESG and its rivals: hit rate and cost in nine settings."""

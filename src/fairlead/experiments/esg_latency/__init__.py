@@ -1,0 +1,1 @@
+"""How long the four applications take under ESG and its rivals."""

@@ -1,0 +1,1 @@
+"""How often a plan that was made in advance cannot be kept."""

@@ -1,0 +1,1 @@
+"""ESG's comparison with Orion: hit rate against the time that Orion may search."""

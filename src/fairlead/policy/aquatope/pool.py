@@ -1,0 +1,84 @@
+"""The container pool: as many warm containers of each fixed size as are likely to be needed at once."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from math import ceil, sqrt
+
+from fairlead.model import Configuration
+from fairlead.policy.base import View, Warm
+
+_PERIOD_S = 1.0
+_WEIGHT = 0.1  # of the newest second in smoothed means
+_MOST_MORE = 2.0  # batches that wait for a container and count: one that starts holds capacity for seconds
+_NEGLIGIBLE = 0.05  # of a container: no reason for one more
+
+Size = tuple[str, float]
+"""A function and its vGPUs: what makes a container another, as vCPUs are resized freely."""
+
+
+class _Demand:
+    """How many containers of a size were wanted at once, second by second: smoothed mean and variance."""
+
+    __slots__ = ("mean", "variance")
+
+    def __init__(self) -> None:
+        self.mean = 2.0  # before anything is known
+        self.variance = 0.0
+
+    def note(self, wanted: float) -> None:
+        gap = wanted - self.mean
+        self.mean += _WEIGHT * gap
+        self.variance = (1 - _WEIGHT) * (self.variance + _WEIGHT * gap * gap)
+
+
+class Pool:
+    """Keeps the mean number of containers that were wanted at once, and some standard deviations more.
+
+    Wanted is what runs at once and, while no container is idle, a little of what waits. What waits beside an idle
+    container lacks room, which one more would only take. Containers are spread over nodes, so that one is warm wherever
+    there is room.
+    """
+
+    def __init__(self, planned: Mapping[tuple[str, str], Configuration], deviations: float) -> None:
+        self._queues: dict[Size, list[tuple[str, str]]] = {}
+        self._planned = planned
+        for (workflow, function), configuration in planned.items():
+            self._queues.setdefault((function, configuration.vgpus), []).append((workflow, function))
+        self._demand = {size: _Demand() for size in self._queues}
+        self._deviations = deviations
+        self._due = 0.0
+
+    def wanted(self, size: Size) -> int:
+        """How many containers of a size to keep."""
+        demand = self._demand[size]
+        many = demand.mean + self._deviations * sqrt(demand.variance)
+        return ceil(many - _NEGLIGIBLE)
+
+    def ahead(self, view: View) -> Iterator[Warm]:
+        """Start what is missing, once a second at most; the first time at once."""
+        if view.now < self._due:
+            return
+        is_first = self._due == 0.0
+        self._due = view.now + _PERIOD_S
+        nodes = [node.name for node in view.nodes]
+        for size, queues in self._queues.items():
+            function, vgpus = size
+            if not view.profile(function).cold_start_s():
+                continue
+            there = [instance for instance in view.instances(function) if instance.vgpus == vgpus]
+            if not is_first:
+                busy = sum(instance.is_ready and not instance.is_idle for instance in there)
+                waiting = sum(view.waiting(*queue) / self._planned[queue].batch for queue in queues)
+                is_short = not any(instance.is_idle for instance in there)
+                self._demand[size].note(busy + min(waiting, _MOST_MORE) if is_short else busy)
+            held = Counter(instance.node for instance in there)
+            # `fits` also holds where a container is about to be ready, even if there is no room for another.
+            open_nodes = set(nodes) - {instance.node for instance in there if not instance.is_ready}
+            configuration = self._planned[queues[0]]
+            for _ in range(self.wanted(size) - len(there)):
+                free = [node for node in nodes if node in open_nodes and view.fits(function, configuration, node)]
+                if not free:
+                    break
+                node = min(free, key=lambda node: (held[node], view.load(node)))
+                open_nodes.remove(node)
+                yield Warm(function, configuration, node)

@@ -1,0 +1,1 @@
+"""ESG: per-stage search over batch, vCPUs and vGPUs, with a shared latency budget."""

@@ -1,0 +1,1 @@
+"""FaST-GShare: pods sized by throughput per resource, packed as rectangles onto GPUs."""

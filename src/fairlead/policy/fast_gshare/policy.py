@@ -1,0 +1,281 @@
+"""FaST-GShare: pods of the most throughput per resource, as many as the observed rate needs, packed onto GPUs.
+
+J. Gu, Y. Zhu, P. Wang, M. Chadha, M. Gerndt: FaST-GShare: Enabling Efficient Spatio-Temporal GPU Sharing in Serverless
+Computing for Deep Learning Inference, ICPP 2023: heuristic auto-scaling by the gap between observed and profiled
+requests per second (RPS), and placement by maximal rectangles. Implemented from its authors' slides and public
+controller, of which `tick_s` and `threshold` are; the paper itself was not available.
+
+**Differs from the paper**, which knows neither workflows nor batches nor vCPUs:
+
+* A pod is of a workflow's function. A run may take the function's share of the SLO, in proportion to its average time.
+* The space is batch x vCPUs x vGPUs: quota 1, SM share the vGPUs, and per resource means per price of vCPUs and vGPUs.
+  Sizes for which another does as much with less are left out. There is none such among quotas and shares; among
+  batches the least throughput above a rate would often be that of a large pod with a small batch.
+* Times are those that 95 % of runs keep, corrected by what was observed; there, profiled once.
+* The observed rate counts what has come since the last tick and what waits, as if that came once more: otherwise what
+  has piled up during a cold start would wait for ever. That new pods are multiplied by the growth of the rate, as in a
+  version of the public controller, is left out.
+* Every function has one pod of the most efficient size from the first arrival on, and keeps one, as the platform it
+  builds on keeps one replica. If there was no room, it comes with its first invocation, in the place of an idle one.
+* Where the size that the rule asks for finds no room, the most efficient that does is taken. Queues are given pods in
+  turn. A pod goes to a warm instance that no other pod has, then to the kind of node where it is fastest, then by best
+  area fit; the rule of the paper's selection is recalled, not read.
+* A pod takes what waits when it is free, up to its batch, the most efficient free pod first. It never waits for more.
+  It takes nothing before its instance is warm.
+* A pod that is closed leaves its instance to the platform's keep-alive, and a new one may find it warm.
+* Freed rectangles join at once, not when no other place is found.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import inf
+from typing import ClassVar
+
+import numpy as np
+
+from fairlead.model import Configuration, Record
+from fairlead.planning.split import proportional
+from fairlead.policy.base import Action, Policy, Site, Start, View, Wake, Warm
+from fairlead.policy.fast_gshare.fleet import Fleet, Pod, Queue, Spot
+from fairlead.policy.fast_gshare.instances import Instances, has_room
+from fairlead.policy.fast_gshare.sizing import Size, most_efficient, needed, sizes, superfluous, throughput, weight
+from fairlead.policy.options import Options, all_options, graph_of, stage_weights
+
+
+class _Flow:
+    """One queue: how long a run may take, what sizes that leaves, the idle pods, and what came since the last tick."""
+
+    __slots__ = ("idle", "limit_s", "sizes", "started", "waited")
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self.sizes: list[Size] = []
+        self.idle: list[Pod] = []  # the most efficient first
+        self.started = 0
+        self.waited = 0  # at the last tick
+
+
+@dataclass
+class FastGshare(Policy):
+    """Open the pods that the observed rate needs, by throughput per resource; each takes what waits when it is free.
+
+    Args:
+        tick_s: How often pods are opened and closed, in seconds; positive.
+        threshold: How far rate and capacity may be apart before anything is done, as a share of capacity; not negative.
+    """
+
+    paper: ClassVar[str] = "FaST-GShare, ICPP 2023"
+
+    tick_s: float = 10.0
+    threshold: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tick_s < inf:
+            raise ValueError(f"tick_s must be positive and finite; got {self.tick_s}.")
+        if not 0 <= self.threshold < inf:
+            raise ValueError(f"threshold must be finite and not negative; got {self.threshold}.")
+
+    def prepare(self, site: Site, rng: np.random.Generator) -> None:
+        self._site = site
+        self._profiles = site.profiles
+        self._fleet = Fleet(site.functions, site.cluster.nodes)
+        self._flows: dict[Queue, _Flow] = {}
+        self._running: dict[int, Pod] = {}  # by the first invocation of what it runs
+        self._ready_at: dict[tuple[str, float, Spot], float] = {}  # by key of pods: when the last warmed one is ready
+        self._is_deployed = False
+        self._last_tick, self._due, self._wake_at = 0.0, self.tick_s, -inf
+        known = all_options(site)
+        for name, workflow in site.workflows.items():
+            shares = proportional(graph_of(workflow), stage_weights(workflow, known))
+            for stage, share in zip(workflow.stages, shares, strict=True):
+                limit_s = workflow.slo.latency_s * share
+                flow = self._flows.setdefault((name, stage.function), _Flow(limit_s))
+                flow.limit_s = min(flow.limit_s, limit_s)
+        self._learn(known)
+
+    def decide(self, view: View) -> Iterator[Action]:
+        if not self._is_deployed:
+            yield from self._deploy(view)
+        if view.now >= self._due:
+            yield from self._tick(view)
+        elif view.lost:
+            self._meet_nodes(view)
+        for queue in view.queues():
+            yield from self._serve(view, queue)
+        if self._wake_at <= view.now and view.oldest() is not None:
+            self._wake_at = self._due
+            yield Wake(self._due)  # what waits may need a pod that only a tick opens
+
+    def observe(self, record: Record) -> None:
+        pod = self._running.pop(record.invocation, None)
+        if pod is not None:
+            pod.is_busy = False
+            pod.last_used = record.end
+            if pod.is_closing:
+                self._fleet.close(pod)
+            else:
+                self._rest(pod)
+
+    # --- between ticks: pods take what waits -------------------------------------------------------------------------
+
+    def _serve(self, view: View, queue: Queue) -> Iterator[Action]:
+        flow = self._flows[queue]
+        if not self._fleet.pods.get(queue):
+            yield from self._open_first(view, queue)
+        while flow.idle and (head := view.oldest(*queue)) is not None:
+            pod = next((each for each in flow.idle if self._can_run(view, each)), None)
+            if pod is None:
+                return
+            batch = tuple(islice(view.by_ready(*queue), pod.configuration.batch))
+            yield Start(batch, pod.holding(len(batch)), *pod.spot)
+            flow.started += len(batch)
+            flow.idle.remove(pod)
+            pod.is_busy = pod.has_run = True
+            self._running[head.id] = pod
+
+    def _can_run(self, view: View, pod: Pod) -> bool:
+        """Whether there is a warm instance for a pod; or none on its way, so that waiting would be in vain."""
+        function, place = pod.queue[1], (pod.configuration, *pod.spot)
+        if not view.fits(function, *place):
+            return False
+        return view.is_warm(function, *place) or view.now > self._ready_at.get(pod.key, -inf)
+
+    def _rest(self, pod: Pod) -> None:
+        idle = self._flows[pod.queue].idle
+        idle.append(pod)
+        idle.sort(key=lambda each: -each.rpr)
+
+    # --- ticks: the number of pods follows the rate ------------------------------------------------------------------
+
+    def _tick(self, view: View) -> Iterator[Action]:
+        window_s = view.now - self._last_tick
+        self._last_tick, self._due = view.now, view.now + self.tick_s
+        self._profiles = {name: view.profile(name) for name in self._site.functions}
+        self._learn(all_options(self._site, self._profiles))
+        self._meet_nodes(view)
+        wanted: dict[Queue, list[Size]] = {}
+        for queue, flow in self._flows.items():
+            waiting = view.waiting(*queue)
+            arrived = max(0, flow.started + waiting - flow.waited)
+            flow.started, flow.waited = 0, waiting
+            rate_rps = (arrived + waiting) / window_s
+            pods = [pod for pod in self._fleet.pods.get(queue, ()) if not pod.is_closing]
+            capacity_rps = sum(pod.rps for pod in pods)
+            gap_rps = rate_rps - capacity_rps
+            if gap_rps > self.threshold * capacity_rps:
+                wanted[queue] = needed(gap_rps, flow.sizes)
+            elif -gap_rps > self.threshold * capacity_rps:
+                for pod in superfluous(pods, rate_rps):
+                    self._close(pod)
+        instances = Instances(view, self._fleet)
+        while wanted:  # in rounds, so that where room is short everybody gets some
+            for queue in list(wanted):
+                opened = self._open(queue, wanted[queue].pop(0), instances)
+                if opened is None or not wanted[queue]:
+                    del wanted[queue]
+                if opened is not None:
+                    yield from self._warm(view, opened, instances)
+
+    def _learn(self, known: dict[str, Options]) -> None:
+        """Take over what is believed of all functions now."""
+        self._known = known
+        price = self._site.cluster.price
+        for (_, function), flow in self._flows.items():
+            flow.sizes = sizes(known[function], price, flow.limit_s)
+        for pods in self._fleet.pods.values():
+            for pod in pods:
+                self._rate(pod)
+
+    def _rate(self, pod: Pod) -> None:
+        latency_s = self._profiles[pod.queue[1]].upper_s(pod.configuration, pod.kind)
+        pod.rps = throughput(pod.configuration, latency_s)
+        pod.rpr = pod.rps / weight(pod.configuration, self._site.cluster.price)
+
+    def _meet_nodes(self, view: View) -> None:
+        for pod in self._fleet.meet(view.nodes):
+            if not pod.is_busy:
+                self._flows[pod.queue].idle.remove(pod)
+            self._running = {id: each for id, each in self._running.items() if each is not pod}
+
+    # --- opening and closing -----------------------------------------------------------------------------------------
+
+    def _deploy(self, view: View) -> Iterator[Action]:
+        """A pod for every function, as long as there is room."""
+        self._is_deployed = True
+        self._meet_nodes(view)
+        instances = Instances(view, self._fleet)
+        for queue, flow in self._flows.items():
+            pod = self._open(queue, most_efficient(flow.sizes), instances)
+            if pod is not None:
+                yield from self._warm(view, pod, instances)
+
+    def _open_first(self, view: View, queue: Queue) -> Iterator[Action]:
+        """A pod for a queue that has none; if there is no room, in the place of pods that are idle."""
+        self._meet_nodes(view)
+        instances = Instances(view, self._fleet)
+        size = most_efficient(self._flows[queue].sizes)
+        while (pod := self._open(queue, size, instances)) is None:
+            other = self._least_needed(view)
+            if other is None:
+                return
+            self._close(other)
+        yield from self._warm(view, pod, instances)
+
+    def _least_needed(self, view: View) -> Pod | None:
+        """The idle pod that can be spared best; one for which invocations wait only after it has run some."""
+        found: tuple[bool, bool, float, Pod] | None = None
+        for queue, flow in self._flows.items():
+            is_wanted = bool(flow.idle) and view.waiting(*queue) > 0
+            is_last = len(self._fleet.pods.get(queue, ())) == 1
+            for pod in flow.idle:
+                if pod.has_run or not is_wanted:
+                    rank = (is_wanted, is_last, pod.last_used)
+                    if found is None or rank < found[:3]:
+                        found = (*rank, pod)
+        return None if found is None else found[3]
+
+    def _open(self, queue: Queue, size: Size, instances: Instances) -> Pod | None:
+        """A pod of this size or, if there is no room for it, of the most efficient size for which there is."""
+        function = queue[1]
+        others = sorted(self._flows[queue].sizes, key=lambda each: -each.rpr)
+        for configuration in dict.fromkeys(each.configuration for each in (size, *others)):
+            warm = instances.unclaimed(function, configuration)
+            spot = self._fleet.find(function, configuration, self._profiles[function], warm)
+            if spot is not None:
+                kind = self._fleet.node(spot).kind
+                pod = Pod(queue, configuration, spot, kind, self._batches(function, configuration))
+                self._rate(pod)
+                self._fleet.open(pod)
+                self._rest(pod)
+                return pod
+        return None
+
+    def _batches(self, function: str, size: Configuration) -> tuple[Configuration, ...]:
+        alike = (
+            each
+            for each in self._known[function].configurations
+            if (each.vcpus, each.vgpus, each.memory_gb) == (size.vcpus, size.vgpus, size.memory_gb)
+        )
+        return tuple(sorted((each for each in alike if each.batch <= size.batch), key=lambda each: each.batch))
+
+    def _close(self, pod: Pod) -> None:
+        """Close a pod, at the end of what it runs. Its instance is left to the platform, which may keep it warm."""
+        if pod.is_busy:
+            pod.is_closing = True
+        else:
+            self._flows[pod.queue].idle.remove(pod)
+            self._fleet.close(pod)
+
+    def _warm(self, view: View, pod: Pod, instances: Instances) -> Iterator[Action]:
+        """Start an instance for a new pod, unless one that nobody has is there."""
+        function = pod.queue[1]
+        cold_s = self._profiles[function].cold_start_s(pod.kind)
+        if cold_s == 0 or instances.are_enough(pod) or not view.fits(function, pod.configuration, *pod.spot):
+            return
+        ready_at = self._ready_at.get(pod.key, -inf)
+        is_starting = ready_at >= view.now or instances.is_starting(pod)
+        if is_starting and not has_room(view, pod, self._fleet.node(pod.spot)):
+            return  # its first run will start one
+        self._ready_at[pod.key] = max(ready_at, view.now + cold_s)
+        yield Warm(function, pod.configuration, *pod.spot)

@@ -1,0 +1,154 @@
+"""INFless: a function has instances of many sizes, each good for a range of rates; they are scaled by the rate alone.
+
+Y. Yang, L. Zhao, Y. Li, H. Zhang, J. Li, M. Zhao, X. Chen, K. Li: INFless: A Native Serverless System for Low-Latency,
+High-Throughput Inference, ASPLOS 2022. Implemented from a description of its published controller: feasible
+configurations with their rates, greedy scale-out, and dispatch by rate with scale-in.
+
+**Differs from the paper:**
+
+* It knows single functions. Here each function of each workflow is one, and its objective is the workflow's times the
+  part that its average time makes of the heaviest path through it; which rule ESG's authors used is not known to us.
+* The grid of threads and GPU percent is what a profile lists of it: as many vCPUs as the batch holds (two for a batch
+  of one) and half a device at most, unless nothing else keeps the objective. A vGPU is its part of a device's 100 %. A
+  node is one slot with all its devices; there, a socket with its GPU.
+* Times are those that 95 % of runs keep, corrected by what was observed; there, measured once.
+* Rates are real numbers over the last ten seconds, and what waits is added as if it had to be worked off within such a
+  window; there, whole numbers of what came. The smallest batch is used for any rate that is not served, or a function
+  with a few requests per second would never get its last instance.
+* Scale-out is looked at every second, there every ten. Functions take turns, one instance each. An instance that starts
+  counts as capacity and is given nothing until it has started. Where there is no room, what has been given nothing
+  longest is deleted at once.
+* A queue is shared by the instances of a function: a batch starts on a free one, in proportion to the rates. There,
+  each request is sent to an instance by lottery and waits there. What is given nothing still takes what finds no other
+  instance free.
+* A batch that is not full at its time-out takes the smallest listed batch that holds it, on the same vCPUs and vGPUs.
+* The container of a deleted instance stays warm for as long as the platform keeps it, if it keeps memory only. The
+  paper's own keep-alive by histogram is not in the published code.
+* An objective that nothing keeps gives a function the quickest configuration of the smallest batch; there, none.
+  Without an objective, a batch waits as long as it runs.
+* The authors take a cluster to be large enough. Here a function that has work and no instance has others close theirs.
+* The subset search is over numbers of equal instances, and ends after 50,000 combinations, there after a million.
+* Defects of the published code are left out: a wrong normaliser (it cancels within a function), best scores that
+  outlive a placement, deletion that is only simulated.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import inf
+from typing import ClassVar
+
+import numpy as np
+
+from fairlead.model import Record
+from fairlead.policy.base import Action, Policy, Searched, Site, Start, View, Wake
+from fairlead.policy.infless.fleet import Fleet
+from fairlead.policy.infless.housing import Housing
+from fairlead.policy.infless.service import Booking
+
+
+@dataclass
+class Infless(Policy):
+    """Keep instances for the rate of each function; start a batch when it is full or has waited long enough.
+
+    Args:
+        period_s: How often rates are measured and instances are added or dropped, in seconds.
+        window_s: Over how long a rate is taken, in seconds; at least the period.
+        excess: Share of a function's rate, in [0, 1), that may be unserved before an instance is added.
+        idle_s: For how long an instance is given nothing before it is deleted, in seconds. Published: three looks, one
+            every ten seconds.
+        gpu_share: Largest part of a device that one instance may have, in (0, 1].
+        refresh_s: How often corrected profiles are taken over, in seconds.
+    """
+
+    paper: ClassVar[str] = "INFless, ASPLOS 2022"
+
+    period_s: float = 1.0
+    window_s: float = 10.0
+    excess: float = 0.03
+    idle_s: float = 30.0
+    gpu_share: float = 0.5
+    refresh_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in ("period_s", "idle_s", "refresh_s"):
+            value = getattr(self, name)
+            if not 0 < value < inf:
+                raise ValueError(f"{name} must be positive and finite; got {value}.")
+        if not self.period_s <= self.window_s < inf:
+            raise ValueError(f"window_s must be finite and at least period_s; got {self.window_s}.")
+        if not 0 <= self.excess < 1:
+            raise ValueError(f"excess must be in [0, 1); got {self.excess}.")
+        if not 0 < self.gpu_share <= 1:
+            raise ValueError(f"gpu_share must be in (0, 1]; got {self.gpu_share}.")
+
+    def prepare(self, site: Site, rng: np.random.Generator) -> None:
+        self._fleet = Fleet(site, self.gpu_share)
+        self._housing = Housing(self._fleet)
+        self._running: dict[int, Booking] = {}  # by the first invocation of the batch
+        self._is_new = True
+        self._look_due = self._refresh_due = 0.0
+        self._woken = inf  # the next instant at which it asked to be called for a batch
+
+    def observe(self, record: Record) -> None:
+        """Free the instance whose batch has ended, well or not."""
+        booking = self._running.pop(record.invocation, None)
+        if booking is not None:
+            booking.running = -1
+
+    def decide(self, view: View) -> Iterator[Action]:
+        if view.lost:
+            self._fleet.renew(view)
+        if view.now >= self._look_due:
+            yield from self._look(view)
+        yield from self._housing.find(view)
+        yield from self._serve(view)
+
+    def _look(self, view: View) -> Iterator[Action]:
+        """Measure rates, divide them, delete what has been idle for long and add what is missing."""
+        fleet, services = self._fleet, self._fleet.services.values()
+        self._look_due = view.now + self.period_s
+        fleet.room.steps = 0
+        fleet.renew(view)
+        if view.now >= self._refresh_due:
+            self._refresh_due = view.now + self.refresh_s
+            fleet.refresh(view)
+        if self._is_new:
+            self._is_new = False
+            for service in services:
+                yield from fleet.add_first(view, service)
+        fleet.note_ready(view)
+        yield from fleet.provide_all(view)
+        for service in services:
+            service.measure(view, self.window_s)
+            service.share(view.now)
+        yield from fleet.delete_idle(view, self.idle_s)
+        yield from fleet.scale_out(view, self.excess)
+        if fleet.room.steps:
+            yield Searched(fleet.room.steps)
+        if any(service.rate_rps > 0 for service in services) or view.waiting():
+            yield Wake(self._look_due)
+
+    def _serve(self, view: View) -> Iterator[Action]:
+        """Start every batch that is full or has waited long enough, where an instance is free."""
+        for queue in view.queues():
+            service = self._fleet.services[queue]
+            while (head := view.oldest(*queue)) is not None:
+                booking = service.pick(view)
+                if booking is None:
+                    break
+                configuration = booking.configuration
+                count = min(view.waiting(*queue), configuration.batch)
+                if count < configuration.batch and view.now < head.ready + booking.offer.timeout_s:
+                    yield from self._wake(view, head.ready + booking.offer.timeout_s)
+                    break
+                batch = tuple(islice(view.by_ready(*queue), count))
+                yield Start(batch, service.filled(configuration, count), booking.node, booking.on_device)
+                service.begin(booking, count, head.id)
+                self._running[head.id] = booking
+
+    def _wake(self, view: View, at: float) -> Iterator[Action]:
+        """Ask to be called at an instant, unless it has asked for one before that."""
+        if not view.now < self._woken <= at:
+            self._woken = at
+            yield Wake(at)

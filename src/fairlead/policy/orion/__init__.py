@@ -1,0 +1,1 @@
+"""Orion: sizes for a whole workflow, from the distribution of its latency."""
