@@ -27,7 +27,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "esg-hit-rate": Experiment(
         "ESG and its rivals: hit rate and cost under three objectives and three loads",
         "fairlead.experiments.esg_hit_rate.run",
-        14,
+        12,
     ),
     "esg-forks": Experiment(
         "The same on workflows with forks, joins and branches",
