@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 RAY    ?= .venv-ray
+PEERS  ?= .venv-peers
 
 .PHONY: setup check test test-slow demo bench bench-live docs clean
 
@@ -22,17 +23,27 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+# Warmed up first, lest both workers compile the same.
 test: check
+	$(BIN)/fairlead warmup
 	$(BIN)/pytest -n 2
 
 test-slow: setup
+	$(BIN)/fairlead warmup
 	$(BIN)/pytest -n 2 -m slow
 
 demo: setup
 	$(BIN)/fairlead demo
 
-bench: setup
-	$(BIN)/python benchmarks/bench_event_loop.py
+# Beside C, SimPy and simfaas, which has an environment of its own. ARGS="--quick" for a look.
+bench: setup $(PEERS)/.ready
+	$(BIN)/python benchmarks/bench.py --peers-python $(PEERS)/bin/python $(ARGS)
+
+$(PEERS)/.ready: requirements/bench-peers.txt
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	@echo "Installing simfaas into $(PEERS) (once; a minute)"
+	@$(PEERS)/bin/python -m pip install --disable-pip-version-check --progress-bar on -q -r requirements/bench-peers.txt
+	@touch $@
 
 # Against Ray Serve, which has an environment of its own. ARGS="--quick" for a look.
 bench-live: setup $(RAY)/.ready
@@ -48,4 +59,4 @@ docs: setup
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) $(RAY) build dist site runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(RAY) $(PEERS) build dist site runs .pytest_cache .mypy_cache .ruff_cache

@@ -1,11 +1,13 @@
 """Workload B: a four-stage chain on nodes of 16 vCPUs, as one scenario and as two bare programs.
 
 One global FIFO of ready stages; warm nodes first, then the emptiest; a cold start of 0.5 s; keep-alive of 30 s; 70 %
-load. All three read the same numbers, drawn beforehand, and must agree on cold starts and on the mean latency to the
-last digit.
+load. All, the C programs in `c` too, read the same numbers, drawn beforehand, and must agree on cold starts and
+on the mean latency.
 """
 
 from collections import deque
+from collections.abc import Callable
+from functools import cached_property
 from heapq import heappop, heappush
 
 import numpy as np
@@ -22,14 +24,45 @@ MEAN_S, COLD_S, KEEP_ALIVE_S = 0.25, 0.5, 30.0
 REQUESTS_PER_NODE_S = 180 / 16  # 70 % of 16 vCPUs
 
 
+Pick = Callable[[int, list[int], list[int]], int]
+
+
 class Draws:
-    """Arrivals and service times for so many requests on so many nodes."""
+    """Arrivals and service times for so many requests on so many nodes.
+
+    `times` and `factors` are arrays, for compiled programs; `arrivals` and `services` are the same as lists. A service
+    takes MEAN_S x its factor.
+    """
 
     def __init__(self, requests: int, nodes: int = 16) -> None:
         rng = np.random.default_rng(8)
         self.nodes = nodes
-        self.arrivals = np.cumsum(rng.exponential(1 / (REQUESTS_PER_NODE_S * nodes), requests)).tolist()
-        self.services = rng.exponential(MEAN_S, requests * STAGES).tolist()
+        self.times = np.cumsum(rng.exponential(1 / (REQUESTS_PER_NODE_S * nodes), requests))
+        self.factors = rng.standard_exponential(requests * STAGES)
+
+    @cached_property
+    def arrivals(self) -> list[float]:
+        return self.times.tolist()
+
+    @cached_property
+    def services(self) -> list[float]:
+        return (MEAN_S * self.factors).tolist()
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        return scenario(self)
+
+
+def constants(nodes: int) -> dict[str, float]:
+    """What the C program has to know."""
+    return {
+        "NODES": nodes,
+        "VCPUS": VCPUS,
+        "STAGES": STAGES,
+        "MEAN_S": MEAN_S,
+        "COLD_S": COLD_S,
+        "KEEP_ALIVE_S": KEEP_ALIVE_S,
+    }
 
 
 def scenario(draws: Draws) -> Scenario:
@@ -69,7 +102,12 @@ def pick(function: int, free: list[int], warm: list[int]) -> int:
     return best
 
 
-def run_heapq(draws: Draws) -> tuple[int, float]:
+def pick_emptiest(function: int, free: list[int], warm: list[int]) -> int:
+    """The node with the most free vCPUs, warm or not."""
+    return free.index(max(free))
+
+
+def run_heapq(draws: Draws, pick: Pick = pick) -> tuple[int, float]:
     """As little Python as will do: cold starts and mean latency."""
     arrivals, services = draws.arrivals, draws.services
     count, infinity = len(arrivals), float("inf")
@@ -115,17 +153,17 @@ def run_heapq(draws: Draws) -> tuple[int, float]:
             function = task % STAGES
             node = pick(function, free, warm)
             key = node * STAGES + function
-            took = services[task]
+            begins = now
             if warm[key]:
                 warm[key] -= 1
                 idle[key].pop()
             else:
                 cold += 1
-                took += COLD_S
+                begins += COLD_S
             free[node] -= 1
             left -= 1
             sequence += 1
-            heappush(heap, (now + took, sequence, task, node))
+            heappush(heap, (begins + services[task], sequence, task, node))
 
 
 class _Cluster:

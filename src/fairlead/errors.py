@@ -6,6 +6,7 @@ FairleadError
 │   └── UnknownPolicyError
 ├── DuplicateNameError     two things claim one name
 ├── PolicyError            a policy raised; carries what was recorded until then
+├── UncoveredError         the compiled engine cannot do this run, and why
 └── MissingExtraError      an optional dependency is not installed
 """
 
@@ -73,11 +74,24 @@ class DuplicateNameError(FairleadError):
 class PolicyError(FairleadError):
     """A policy raised. The cause is its own error; `recording` holds the run until then."""
 
-    def __init__(self, policy: str, now: float, cause: BaseException, recording: Recording | None = None) -> None:
+    def __init__(
+        self, policy: str, now: float, cause: BaseException, recording: Recording | None = None, *, about: str = ""
+    ) -> None:
         self.policy = policy
         self.now = now
         self.recording = recording
-        super().__init__(f"Policy {policy!r} failed at {now:g} s: {type(cause).__name__}: {cause}")
+        where = f" ({about})" if about else ""
+        super().__init__(f"Policy {policy!r} failed at {now:g} s{where}: {type(cause).__name__}: {cause}")
+
+
+class UncoveredError(FairleadError):
+    """The compiled engine was asked for and cannot do the run."""
+
+    def __init__(self, scenario: str, reason: str) -> None:
+        super().__init__(
+            f"The compiled engine does not cover {scenario}: {reason}. Use the Python engine (engine='python', on the "
+            "command line --engine python)."
+        )
 
 
 class MissingExtraError(FairleadError):

@@ -62,6 +62,7 @@ def test_scenario_page_names_every_key():
         functions._FUNCTION,
         functions._PROFILE,
         functions._LAW,
+        functions._LOGNORMAL,
         functions._ROW,
         functions._CONFIGURATION,
         arrivals._PROCESSES,

@@ -1,12 +1,13 @@
 """How long things take: speed, transfer, noise, neighbours, pressure from outside; and what is believed of it."""
 
+import numpy as np
 import pytest
 from toy_policies import Adjusting, Doing, start_oldest
 
 from fairlead.engine import simulate
 from fairlead.model import Configuration
 from fairlead.policy import Start
-from fairlead.profile import Exponential, Row, Table
+from fairlead.profile import Exponential, LogNormal, Row, Table
 from fairlead.testing import cluster, declared, scenario
 from fairlead.workload import Listed, NodeFault, PressureChange
 
@@ -65,6 +66,21 @@ class TestTime:
         times = (t := simulate(where).invocations)["end"] - t["start"]
         assert times.mean() == pytest.approx(0.5, abs=0.0107)  # three standard errors
         assert times.std() == pytest.approx(0.5, rel=0.05)
+
+    def test_log_normal_law_has_its_quantiles(self):
+        where = scenario(LogNormal(0.5, 1.0), arrivals=[float(i) for i in range(5000)], duration_s=5000)
+        times = (t := simulate(where).invocations)["end"] - t["start"]
+        # At -1, 0 and 1 standard deviations of the logarithm; about three standard errors of each.
+        for share, expected in ((0.1587, 0.5 / 2.71828), (0.5, 0.5), (0.8413, 0.5 * 2.71828)):
+            assert times.quantile(share) == pytest.approx(expected, rel=0.065)
+
+    def test_work_of_a_log_normal_law_is_its_mean_times_a_drawn_factor(self):
+        where = scenario(declared(LogNormal(0.5, 1.0), bias=2.0), arrivals=[0.0, 10.0], duration_s=20)
+        times = (t := simulate(where, seed=3).invocations)["end"] - t["start"]
+        # The first block of the stream of the first stage of the first workflow.
+        z = np.random.default_rng((3, 0, 0, 0, 0)).standard_normal(1024)[:2]
+        mean_s = 0.5 * np.exp(0.5)
+        assert times.to_list() == pytest.approx((2.0 * mean_s * np.exp(z - 0.5)).tolist())
 
     def test_policies_are_compared_on_the_same_luck(self):
         where = scenario(Exponential(0.5), arrivals=[0.1 * i for i in range(200)], on=cluster(2, vcpus=3))

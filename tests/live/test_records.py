@@ -22,7 +22,7 @@ from fairlead.engine.live.records import RunHead, RunLog
 from fairlead.errors import ConfigError
 from fairlead.model import Configuration, Node, Refusal, Request
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
-from fairlead.profile import Constant, Exponential, Profile, Row, ScalingLaw, Sum, Table, space
+from fairlead.profile import Constant, Exponential, LogNormal, Profile, Row, ScalingLaw, Sum, Table, space
 from fairlead.report import summarise
 from fairlead.report.live import latest_run, read_live_run
 from fairlead.runlog import Kind, Tail, prune_runs, read_frames, read_head, write_head
@@ -232,6 +232,7 @@ def test_the_files_are_for_their_owner_only(tmp_path):
 LAWS = (
     Constant(0.5),
     Exponential(0.5),
+    LogNormal(0.5, 1.5),
     Table((Row(seconds=0.1), Row(seconds=0.2, batch=2, kind="plain"))),
     ScalingLaw(t1_s=0.5, beta=0.7),
     Sum((Constant(0.1), ScalingLaw(t1_s=0.2))),

@@ -1,6 +1,7 @@
-"""Adaptive batching: who runs together, when it pays to wait, and what is learned."""
+"""Batching: who runs together, when it pays to wait, and what is learned."""
 
 from math import inf
+from typing import get_args
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from fairlead import simulate
 from fairlead.model import Configuration, Invocation, Record
 from fairlead.policy import Start, Wake
-from fairlead.policy.batching import Aimd, Deadline, make_batcher
+from fairlead.policy.batching import Aimd, Batching, Deadline, make_batcher
 from fairlead.policy.batching.deadline import Candidate, Option, best_choice
 from fairlead.policy.batching.gathering import _distinct
 from fairlead.policy.earliest_deadline import EarliestDeadline
@@ -48,6 +49,57 @@ def sizes_of(recording) -> list[int]:
 
 def started(actions) -> list[int]:
     return [len(action.batch) for action in actions if isinstance(action, Start)]
+
+
+class TestFull:
+    def test_a_full_batch_starts_at_once(self):
+        crowd = scenario({"f": table()}, arrivals=[0.0] * 11, on=ONE)
+        # Without a wait what is left over goes when the machine is free: 3 in the size of 4.
+        recording = simulate(crowd, Fifo(batching="full"))
+        batches = recording.invocations.unique("batch").sort("start")
+        assert batches.select("batch_size", "start", "end").rows() == [(8, 0, 4), (3, 4, 6)]
+
+    def test_one_that_is_not_full_waits_for_others_but_not_for_ever(self):
+        few = scenario({"f": table()}, arrivals=[0.0, 0.5, 5.0], on=ONE)
+        rows = simulate(few, Fifo(batching="full", batch_wait_s=2.0)).invocations.sort("request")
+        assert rows.select("start", "end", "batch_size").rows() == [(2, 3.5, 2), (2, 3.5, 2), (7, 8, 1)]
+
+    def test_the_wait_ends_when_the_batch_is_full(self):
+        many = scenario({"f": table()}, arrivals=[0.25 * i for i in range(8)], on=ONE)
+        rows = simulate(many, Fifo(batching="full", batch_wait_s=60.0)).invocations
+        assert set(rows.select("start", "batch_size").rows()) == {(1.75, 8)}
+
+    def test_a_batch_of_one_size_only_counts_as_full_at_that_size(self):
+        fours = scenario({"f": declared(Table((Row(batch=4, seconds=2.0),)))}, on=ONE)
+        policy = Fifo(batching="full", batch_wait_s=1.0)
+        assert started(decisions(policy, 9.0, 9.0, 9.0, 9.0, scenario=fours)) == [4]
+        assert decisions(policy, 9.0, 9.0, 9.0, scenario=fours) == [Wake(1.0)]
+
+    def test_cheapest_configuration_of_the_size_is_used(self):
+        rows = (Row(batch=4, vcpus=4, seconds=0.6), Row(batch=4, vcpus=2, seconds=1.0), Row(seconds=1.0))
+        wide = scenario({"f": declared(Table(rows))}, on=cluster(vcpus=4))
+        (start,) = decisions(Fifo(batching="full"), *[9.0] * 4, scenario=wide)
+        assert start.configuration == Configuration(batch=4, vcpus=2)
+
+    def test_a_smaller_batch_goes_where_the_larger_finds_no_room(self):
+        rows = (Row(batch=1, vcpus=1, seconds=1.0), Row(batch=4, vcpus=4, seconds=1.0))
+        narrow = scenario({"f": declared(Table(rows))}, on=cluster(vcpus=2, beside=cluster(vcpus=4, kind="wide")))
+        # One batch of four on the wide node, then one by one on the other.
+        policy = Fifo(batching="full")
+        assert started(decisions(policy, *[9.0] * 7, scenario=narrow)) == [4, 1, 1]
+
+    def test_members_come_from_every_workflow_that_uses_the_function(self):
+        two = scenario({"f": table()}, workflows={"main": ("f",), "other": ("f",)}, on=ONE)
+        (start,) = decisions(LeastLoaded(batching="full"), Waits(), Waits(workflow="other"), scenario=two)
+        assert [member.workflow for member in start.batch] == ["main", "other"]
+
+    def test_who_waits_by_choice_does_not_hold_up_another_function(self):
+        both = scenario({"f": table(), "g": 1.0}, workflows={"main": ("f",), "other": ("g",)}, on=ONE)
+        wake, start = decisions(
+            Fifo(batching="full", batch_wait_s=1.0), Waits(), Waits(workflow="other"), scenario=both
+        )
+        assert wake == Wake(1.0)
+        assert start.batch[0].function == "g"
 
 
 class TestAimd:
@@ -310,12 +362,19 @@ def test_two_copies_of_one_item_never_share_a_batch():
 
 @pytest.mark.parametrize("policy", [Fifo, LeastLoaded, EarliestDeadline])
 class TestDispatchers:
-    @pytest.mark.parametrize("parameters", [{"batching": "aimd", "batch_wait_s": 0.15}, {"batching": "deadline"}])
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {"batching": "full", "batch_wait_s": 0.15},
+            {"batching": "aimd", "batch_wait_s": 0.15},
+            {"batching": "deadline"},
+        ],
+    )
     def test_conform_with_batching(self, policy, parameters):
         names = ("gpu-mps", "gpu-mig", "cpu-only", "map-join", "node-loss", "thinking")
         check_dispatcher(lambda: policy(**parameters), {name: SCENARIOS[name] for name in names})
 
-    @pytest.mark.parametrize("batching", ["aimd", "deadline"])
+    @pytest.mark.parametrize("batching", ["full", "aimd", "deadline"])
     def test_batching_carries_what_single_runs_cannot(self, policy, batching):
         # Singly one per second, in fours two per second, in eights two per second: 1.5 per second come.
         crowd = scenario(
@@ -325,7 +384,8 @@ class TestDispatchers:
         assert summarise(simulate(crowd, policy(batching=batching))).slo_attainment == 1.0
 
     def test_records_are_only_made_where_they_teach_something(self, policy):
-        assert [policy(batching=batching).observes for batching in ("none", "aimd", "deadline")] == [False, True, False]
+        observing = {batching for batching in get_args(Batching) if policy(batching=batching).observes}
+        assert observing == {"aimd"}
 
     def test_parameters_have_ranges(self, policy):
         with pytest.raises(ValueError, match="batch_wait_s"):

@@ -1,11 +1,24 @@
 """Profiles: laws, cold starts, prices, slowdown; and estimates, which answer for the best kind."""
 
-from math import inf
+from math import exp, inf
 
+import numpy as np
 import pytest
 
 from fairlead.model import Configuration, Price
-from fairlead.profile import Constant, Estimate, Exponential, Profile, Row, ScalingLaw, Table, slowdown, space
+from fairlead.profile import (
+    Constant,
+    Estimate,
+    Exponential,
+    LogNormal,
+    Profile,
+    Row,
+    ScalingLaw,
+    Sum,
+    Table,
+    slowdown,
+    space,
+)
 from fairlead.testing import cluster
 
 ONE = Configuration()
@@ -37,6 +50,27 @@ class TestLaws:
         assert law.mean_s(Configuration(batch=4, vcpus=2, vgpus=2), "any") == pytest.approx(4)
         assert law.mean_s(ONE, "any") == pytest.approx(10)
 
+    def test_log_normal_plans_with_its_true_mean(self):
+        assert LogNormal(0.2, 0).mean_s(ONE, "any") == 0.2
+        assert LogNormal(0.2, 1).mean_s(Configuration(batch=9), "any") == pytest.approx(0.2 * 1.6487212707)  # sqrt(e)
+        assert LogNormal(0.2, 1).configurations() == (ONE,)
+
+    def test_factors_of_a_log_normal_law_by_hand(self):
+        factors = LogNormal(0.2, 0.5).spread(np.random.default_rng(7), 3)
+        by_hand = [exp(0.5 * z - 0.125) for z in np.random.default_rng(7).standard_normal(3)]
+        assert factors.tolist() == pytest.approx(by_hand, rel=1e-15)
+
+    @pytest.mark.parametrize("law", [Exponential(3), LogNormal(3, 0), LogNormal(3, 0.5), LogNormal(3, 1)], ids=str)
+    def test_factors_have_mean_one(self, law):
+        factors = law.spread(np.random.default_rng(1), 400_000)
+        assert factors.mean() == pytest.approx(1, abs=4 * max(factors.std(), 1e-9) / 400_000**0.5)
+
+    @pytest.mark.parametrize(("share", "z"), [(0.5, 0.0), (0.8413447, 1.0), (0.0227501, -2.0)])
+    def test_quantiles_of_a_log_normal_law(self, share, z):
+        law = LogNormal(0.2, 0.7)
+        times = law.mean_s(ONE, "any") * law.spread(np.random.default_rng(2), 400_000)
+        assert np.quantile(times, share) == pytest.approx(0.2 * exp(0.7 * z), rel=0.01)
+
     def test_space_is_every_combination(self):
         assert space(batch=(1, 2), vcpus=(1, 4)) == (
             Configuration(),
@@ -50,6 +84,9 @@ class TestLaws:
         [
             (lambda: Constant(-1), "constant_s"),
             (lambda: Exponential(inf), "exponential_s"),
+            (lambda: LogNormal(-1, 1), "median_s must be finite"),
+            (lambda: LogNormal(1, -0.1), r"sigma must be in \[0, 5\]; got -0.1"),
+            (lambda: LogNormal(1, 5.1), "sigma"),
             (lambda: Table(()), "at least one row"),
             (lambda: Table((Row(seconds=1), Row(seconds=2))), "the same configuration"),
             (lambda: Row(seconds=-1), "seconds"),
@@ -75,9 +112,11 @@ class TestProfile:
         profile = Profile(law=Constant(1), cold_start_s=2, cold_start_by_kind={"fast": 0.5})
         assert (profile.cold_s("fast"), profile.cold_s("slow")) == (0.5, 2)
 
-    def test_only_an_exponential_law_spreads(self):
-        assert Profile(law=Exponential(1)).is_exponential
-        assert not Profile(law=Constant(1)).is_exponential
+    def test_only_a_random_law_spreads(self):
+        for law in (Constant(1), ScalingLaw(t1_s=1), Table((Row(seconds=1),)), Sum((Constant(1),))):
+            assert Profile(law=law).spread is None
+        for law in (Exponential(1), LogNormal(1, 1)):
+            assert Profile(law=law).spread is not None
 
     @pytest.mark.parametrize(
         "given",

@@ -64,8 +64,13 @@ EXPECTED: dict[str, list[tuple[str, str]]] = {
     "two-laws": [
         (
             "functions.detect.latency",
-            "exactly one of constant_s, exponential_s, table, law, profile; got constant_s and",
+            "exactly one of constant_s, exponential_s, lognormal, table, law, profile; got constant_s and",
         )
+    ],
+    "lognormal-mean": [
+        ("functions.detect.latency.lognormal.median_s", "is missing"),
+        ("functions.detect.latency.lognormal.sigma", "must be in [0, 5]; got 6.0"),
+        ("functions.detect.latency.lognormal.mean_s", "unknown key"),
     ],
     "no-law": [("functions.detect.latency", "got none")],
     "measured-profile": [("functions.detect.latency.profile", "detect.parquet: cannot be read: No such file")],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.errors import ConfigError, Fault, UnknownNameError
 from fairlead.model import Configuration, Device, Node, Stage, Workflow
-from fairlead.profile import Constant, Exponential, ScalingLaw
+from fairlead.profile import Constant, Exponential, LogNormal, ScalingLaw
 from fairlead.workload import (
     Burst,
     ClosedLoop,
@@ -301,7 +301,11 @@ def test_a_constant_runs_on_one_vcpu():
 
 @pytest.mark.parametrize(
     ("latency", "law"),
-    [({"exponential_s": 2}, Exponential(2.0)), ({"law": {"t1_s": 2, "beta": 0.7}}, ScalingLaw(t1_s=2.0, beta=0.7))],
+    [
+        ({"exponential_s": 2}, Exponential(2.0)),
+        ({"lognormal": {"median_s": 0.2, "sigma": 1}}, LogNormal(0.2, 1.0)),
+        ({"law": {"t1_s": 2, "beta": 0.7}}, ScalingLaw(t1_s=2.0, beta=0.7)),
+    ],
 )
 def test_other_laws(latency, law):
     assert function(latency=latency)[1].law == law

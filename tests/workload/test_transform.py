@@ -12,7 +12,7 @@ from fairlead.engine import simulate
 from fairlead.errors import ConfigError, UnknownNameError
 from fairlead.model import Configuration, Stage, Workflow
 from fairlead.policy import Action, Policy, Start, View
-from fairlead.profile import Constant, Exponential, Row, ScalingLaw, Sum, Table, space
+from fairlead.profile import Constant, Exponential, LogNormal, Row, ScalingLaw, Sum, Table, space
 from fairlead.testing import check_accounts, check_order, cluster, declared, scenario
 from fairlead.workload import compete, fuse, load_scenario, parse_scenario
 
@@ -105,9 +105,10 @@ class TestWhatTheOneFunctionIs:
         where = chain(a=declared(1, cold_start_by_kind={"plain": 4}), b=declared(1, cold_start_s=2))
         assert fuse(where, "main").profiles["a+b"].cold_s("plain") == 6
 
-    def test_a_sum_has_no_exponential_part(self):
-        with pytest.raises(ValueError, match="exponential"):
-            Sum((Constant(1.0), Exponential(1.0)))
+    @pytest.mark.parametrize("law", [Exponential(1.0), LogNormal(1.0, 0.5)], ids=str)
+    def test_a_sum_has_no_random_part(self, law):
+        with pytest.raises(ValueError, match="spreads its runs"):
+            Sum((Constant(1.0), law))
         with pytest.raises(ValueError, match="at least one part"):
             Sum(())
 
@@ -170,10 +171,11 @@ class TestWhichChains:
         with pytest.raises(ValueError, match="in two chains"):
             fuse(chain(a=1.0, b=1.0, c=1.0), "main", [["a", "b"], ["b", "c"]])
 
-    def test_exponential_times_are_left_apart(self):
-        where = chain(a=Exponential(1.0), b=1.0, c=1.0)
+    @pytest.mark.parametrize("law", [Exponential(1.0), LogNormal(1.0, 0.5)], ids=str)
+    def test_random_times_are_left_apart(self, law):
+        where = chain(a=law, b=1.0, c=1.0)
         assert names(fuse(where, "main")) == ["a", "b+c"]
-        with pytest.raises(ValueError, match="exponentially distributed"):
+        with pytest.raises(ValueError, match="the times of a are drawn from a law"):
             fuse(where, "main", [["a", "b"]])
 
     def test_unknown_names_are_told(self):

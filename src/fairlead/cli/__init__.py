@@ -20,14 +20,16 @@ COMMANDS = (
     "plan",
     "reproduce",
     "profile",
+    "trace",
     "serve",
     "load",
     "report",
     "replay",
     "explain",
     "top",
+    "warmup",
 )
-"""Each is a module of this package, with a function of its name."""
+"""Each is a module of this package, with a function of its name, or a group of commands."""
 
 
 class Commands(TyperGroup):
@@ -45,9 +47,13 @@ class Commands(TyperGroup):
             return None
         if cmd_name not in self.commands:
             module = import_module(f"fairlead.cli.{cmd_name}")
-            single = typer.Typer(add_completion=False, rich_markup_mode=None)
-            single.command(name=cmd_name, no_args_is_help=False)(guarded(getattr(module, cmd_name)))
-            self.commands[cmd_name] = get_command(single)
+            found = getattr(module, cmd_name)
+            if isinstance(found, typer.Typer):  # a group, whose commands are guarded one by one
+                self.commands[cmd_name] = get_command(found)
+            else:
+                single = typer.Typer(add_completion=False, rich_markup_mode=None)
+                single.command(name=cmd_name, no_args_is_help=False)(guarded(found))
+                self.commands[cmd_name] = get_command(single)
         return self.commands[cmd_name]
 
 

@@ -14,6 +14,7 @@ from fairlead.cli.errors import FAILED, Failure, warn
 from fairlead.cli.outputs import file_name
 from fairlead.cli.progress import RunProgress
 from fairlead.engine import simulate
+from fairlead.engine.sim.simulate import Engine
 from fairlead.errors import ConfigError, PolicyError
 from fairlead.model import Recording, Refusal
 from fairlead.report import Summary, summarise, write_run
@@ -34,6 +35,7 @@ class Task:
     scenario: Scenario
     seed: int
     point: Mapping[str, object]
+    engine: Engine = "auto"
     out: Path | None = None
     keeps_recording: bool = False
 
@@ -127,7 +129,7 @@ def warn_of_refusals(outcomes: Sequence[Outcome]) -> None:
 def run_task(task: Task, progress: Callable[[float], None]) -> Outcome:
     """Do one task. Whatever is raised becomes the outcome's failure, which any process can pass on."""
     try:
-        recording = simulate(task.scenario, seed=task.seed, point=task.point, progress=progress)
+        recording = simulate(task.scenario, seed=task.seed, engine=task.engine, point=task.point, progress=progress)
         if task.out is not None:
             write_run(recording, task.out / task.folder_name)
         return Outcome(

@@ -9,11 +9,17 @@ import typer
 from rich.console import Console
 
 from fairlead.cli.choices import NO_SCALER, choose_scenarios, whole_number
-from fairlead.cli.errors import INTERRUPTED, show_failure
+from fairlead.cli.compiling import CompilingError, load_engine
+from fairlead.cli.errors import INTERRUPTED, show_failure, warn
 from fairlead.cli.outputs import STDOUT, check_files, check_folder, write_json, write_traces
 from fairlead.cli.progress import RunProgress
 from fairlead.cli.runs import Finished, Task, run_all, warn_of_refusals
+from fairlead.engine.sim.simulate import Engine, is_for_compiled
+from fairlead.errors import UncoveredError
+from fairlead.policy import make_policy
 from fairlead.report import Summary, result_tables, results_json, write_html
+from fairlead.report.labels import policy_label
+from fairlead.workload import Scenario
 
 
 def simulate(
@@ -51,6 +57,14 @@ def simulate(
         int, typer.Option(parser=whole_number(1), metavar="N", help="How many seeds to run each policy with.")
     ] = 1,
     seed: Annotated[int, typer.Option(parser=whole_number(0), metavar="K", help="The first seed.")] = 0,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            metavar="NAME",
+            help="Who runs it: python, compiled (machine code, for what it covers), or auto, which takes the compiled "
+            "one where it covers a long run. Results do not depend on it.",
+        ),
+    ] = "auto",
     jobs: Annotated[
         int,
         typer.Option(
@@ -77,11 +91,13 @@ def simulate(
     if out is not None:
         check_folder("--out", out)
     chosen = choose_scenarios(scenario, policies or [], scaler, settings or [])
+    used = ready_engine(engine, [one for _, one in chosen], is_quiet=is_quiet)
     tasks = [
         Task(
             scenario=one,
             seed=number,
             point=point,
+            engine=used,
             out=out,
             keeps_recording=report is not None or trace is not None,
         )
@@ -90,13 +106,14 @@ def simulate(
     ]
     name = tasks[0].scenario.name
     finished = run_all(tasks, RunProgress(f"Simulating {name}", tasks, is_quiet=is_quiet), jobs)
-    command = _command(scenario or name, policies or [], scaler, settings or [], seeds, seed)
+    command = _command(scenario or name, policies or [], scaler, settings or [], seeds, seed, engine)
     wrote = _write(name, finished, command, json_to, report, trace)
     if out is not None and finished.outcomes:
         wrote.append(out)
     warn_of_refusals(finished.outcomes)
     if finished.summaries and not is_quiet and json_to != STDOUT:
         show_summaries(finished.summaries, f"{name}, seed {seed}" if seeds == 1 else name)
+        show_engines(finished.summaries)
         for path in wrote:
             typer.echo(f"Wrote {path}")
     end(finished, len(tasks))
@@ -108,6 +125,47 @@ def show_summaries(summaries: Sequence[Summary], title: str) -> None:
     for table in result_tables(summaries, title=title, width=console.width):
         console.print(table)
         console.print()
+
+
+def ready_engine(engine: Engine, scenarios: Sequence[Scenario], *, is_quiet: bool = False) -> Engine:
+    """Load the compiled engine if it is needed: here, lest every worker process compile it. Gives the engine to use.
+
+    Raises:
+        UncoveredError: The compiled engine must do one of the runs and cannot: before the first of them.
+    """
+    if not any(is_for_compiled(one, engine) for one in scenarios):
+        return engine
+    try:
+        load_engine(is_quiet=is_quiet)
+    except CompilingError as error:
+        if engine == "compiled":
+            raise
+        warn(f"{error} Until then the Python engine does all runs.")
+        return "python"
+    if engine == "compiled":
+        _check_covered(scenarios)
+    return engine
+
+
+def _check_covered(scenarios: Sequence[Scenario]) -> None:
+    from fairlead.engine.sim.compiled import coverage  # noqa: PLC0415 - loaded by now, and by none who need not
+
+    for one in scenarios:
+        scaler = make_policy(one.scaler.name, one.scaler.parameters) if one.scaler is not None else None
+        reason = coverage(one, make_policy(one.policy.name, one.policy.parameters), scaler)
+        if reason is not None:
+            raise UncoveredError(one.name, reason)
+
+
+def show_engines(summaries: Sequence[Summary]) -> None:
+    """Say which runs the compiled engine did; the Python engine is taken for granted."""
+    compiled, others = (
+        {policy_label(one.policy, one.scaler): None for one in summaries if (one.engine == "compiled") is is_compiled}
+        for is_compiled in (True, False)
+    )
+    if compiled:
+        which = f": {', '.join(compiled)}. The Python engine did: {', '.join(others)}" if others else ""
+        typer.echo(f"Run by the compiled engine{which}.")
 
 
 def end(finished: Finished, count: int) -> None:
@@ -141,7 +199,13 @@ def _write(
 
 
 def _command(
-    scenario: str, policies: Sequence[str], scaler: str | None, settings: Sequence[str], seeds: int, seed: int
+    scenario: str,
+    policies: Sequence[str],
+    scaler: str | None,
+    settings: Sequence[str],
+    seeds: int,
+    seed: int,
+    engine: Engine,
 ) -> str:
     """What to type to get the same results."""
     words = ["fairlead", "simulate", scenario]
@@ -152,4 +216,5 @@ def _command(
         words += ["--set", setting]
     words += ["--seeds", str(seeds)] if seeds != 1 else []
     words += ["--seed", str(seed)] if seed != 0 else []
+    words += ["--engine", engine] if engine != "auto" else []
     return join(words)

@@ -77,6 +77,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "kaas-traces": Experiment(
         "KaaS, section 6.1: the five printed traces of the worked example", "fairlead.experiments.kaas_traces.run", 0.1
     ),
+    "keep-alive": Experiment(
+        "Keep-alive rules of a fleet: cold starts against wasted memory, on a trace",
+        "fairlead.experiments.keep_alive.run",
+        2,
+    ),
     "table-4.1": Experiment(
         "Serverless accelerators, Table 4.1: FIFO, Clockwork and admission control on one CPU and one GPU",
         "fairlead.experiments.table_4_1.run",

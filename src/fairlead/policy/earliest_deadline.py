@@ -24,9 +24,10 @@ class EarliestDeadline(Policy):
         headroom: Share of the remaining time left unplanned, in [0, 1). Absorbs latency noise; at 0 every late
             sample is a violation.
         drop_late: Whether a request that cannot be answered in time any more, even at the fastest, is given up.
-        batching: Who runs together: `none`, nobody; `aimd`, as many as have met the latency objective so far;
-            `deadline`, as many as break no deadline.
-        batch_wait_s: With `aimd`, how long the first of a batch that is not full waits for others, in seconds.
+        batching: Who runs together: `none`, nobody; `full`, as many as the largest batch size holds; `aimd`, as many
+            as have met the latency objective so far; `deadline`, as many as break no deadline.
+        batch_wait_s: With `full` and `aimd`, how long the first of a batch that is not full waits for others, in
+            seconds.
     """
 
     headroom: float = 0.1

@@ -20,9 +20,10 @@ class Fifo(Policy):
     Args:
         queue_limit: How many invocations may wait. A fresh request that would wait beyond it is rejected; None
             never rejects.
-        batching: Who runs together: `none`, nobody; `aimd`, as many as have met the latency objective so far;
-            `deadline`, as many as break no deadline.
-        batch_wait_s: With `aimd`, how long the first of a batch that is not full waits for others, in seconds.
+        batching: Who runs together: `none`, nobody; `full`, as many as the largest batch size holds; `aimd`, as many
+            as have met the latency objective so far; `deadline`, as many as break no deadline.
+        batch_wait_s: With `full` and `aimd`, how long the first of a batch that is not full waits for others, in
+            seconds.
     """
 
     queue_limit: int | None = None

@@ -18,9 +18,10 @@ class LeastLoaded(Policy):
     """Spread runs over the emptiest nodes, warm or not; a queue that cannot start does not hold up the others.
 
     Args:
-        batching: Who runs together: `none`, nobody; `aimd`, as many as have met the latency objective so far;
-            `deadline`, as many as break no deadline.
-        batch_wait_s: With `aimd`, how long the first of a batch that is not full waits for others, in seconds.
+        batching: Who runs together: `none`, nobody; `full`, as many as the largest batch size holds; `aimd`, as many
+            as have met the latency objective so far; `deadline`, as many as break no deadline.
+        batch_wait_s: With `full` and `aimd`, how long the first of a batch that is not full waits for others, in
+            seconds.
     """
 
     batching: Batching = "none"

@@ -1,7 +1,7 @@
 """How long and how dear: latency laws and tables, cold start, interference."""
 
 from fairlead.profile.interference import slowdown
-from fairlead.profile.laws import Constant, Exponential, Law, Row, ScalingLaw, Sum, Table, space
+from fairlead.profile.laws import Constant, Exponential, Law, LogNormal, Row, ScalingLaw, Spread, Sum, Table, space
 from fairlead.profile.loading import copy_s, load_s
 from fairlead.profile.profile import Estimate, Profile
 
@@ -10,9 +10,11 @@ __all__ = [
     "Estimate",
     "Exponential",
     "Law",
+    "LogNormal",
     "Profile",
     "Row",
     "ScalingLaw",
+    "Spread",
     "Sum",
     "Table",
     "copy_s",

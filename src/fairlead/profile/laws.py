@@ -1,22 +1,40 @@
 """Latency laws: how long a run takes, by configuration and node kind.
 
-Every law gives the mean on a node of speed 1. Randomness is apart: an exponential law spreads each run by a
-standard exponential, and any profile may carry multiplicative noise.
+Every law gives the mean on a node of speed 1. Randomness is apart: a law with a `spread` multiplies each run by a
+factor of mean 1, and any profile may carry multiplicative noise.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import product
-from math import inf, pow
+from math import exp, inf, pow
 
 import msgspec
+import numpy as np
 
 from fairlead.model import Configuration
 
 ONE_VCPU = Configuration()
+MOST_SIGMA = 5.0  # of a log-normal law: its mean is then 270,000 times its median, and no sample has it any more
+
+Spread = Callable[[np.random.Generator, int], np.ndarray]
+"""Draws so many independent factors of mean 1. Whoever needs the very same numbers draws the same blocks."""
 
 
-class Constant(msgspec.Struct, frozen=True):
+class _Law(msgspec.Struct, frozen=True):
+    """What holds of a law that does not say otherwise: every run takes the mean, on one vCPU."""
+
+    @property
+    def spread(self) -> Spread | None:
+        """How runs differ from the mean; None where they do not."""
+        return None
+
+    def configurations(self) -> tuple[Configuration, ...]:
+        """The space to choose from, where none is given."""
+        return (ONE_VCPU,)
+
+
+class Constant(_Law, frozen=True):
     """The same time in every configuration."""
 
     seconds: float
@@ -27,11 +45,8 @@ class Constant(msgspec.Struct, frozen=True):
     def mean_s(self, configuration: Configuration, kind: str) -> float:
         return self.seconds
 
-    def configurations(self) -> tuple[Configuration, ...]:
-        return (ONE_VCPU,)
 
-
-class Exponential(msgspec.Struct, frozen=True):
+class Exponential(_Law, frozen=True):
     """Exponentially distributed, with the same mean in every configuration."""
 
     seconds: float
@@ -42,8 +57,35 @@ class Exponential(msgspec.Struct, frozen=True):
     def mean_s(self, configuration: Configuration, kind: str) -> float:
         return self.seconds
 
-    def configurations(self) -> tuple[Configuration, ...]:
-        return (ONE_VCPU,)
+    @property
+    def spread(self) -> Spread:
+        return _exponential
+
+
+class LogNormal(_Law, frozen=True):
+    """Log-normally distributed around the same median in every configuration; `sigma` is of the natural logarithm.
+
+    Durations of functions in the cloud are so distributed, with a sigma above 2. The mean, with which a policy plans,
+    is then far above the median: median * exp(sigma^2 / 2).
+    """
+
+    median_s: float
+    sigma: float
+
+    def __post_init__(self) -> None:
+        _check_seconds("median_s", self.median_s)
+        if not 0 <= self.sigma <= MOST_SIGMA:
+            raise ValueError(f"sigma must be in [0, {MOST_SIGMA:g}]; got {self.sigma}.")
+
+    def mean_s(self, configuration: Configuration, kind: str) -> float:
+        return self.median_s * exp(self.sigma**2 / 2)
+
+    @property
+    def spread(self) -> Spread:
+        return self._factors
+
+    def _factors(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        return np.exp(self.sigma * rng.standard_normal(count) - self.sigma**2 / 2)
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +105,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return Configuration(batch=self.batch, vcpus=self.vcpus, vgpus=self.vgpus)
 
 
-class Table(msgspec.Struct, frozen=True, dict=True):
+class Table(_Law, frozen=True, dict=True):
     """Measured points, looked up exactly; a row that names a kind wins over one that does not."""
 
     rows: tuple[Row, ...]
@@ -87,7 +129,7 @@ class Table(msgspec.Struct, frozen=True, dict=True):
         return tuple(dict.fromkeys(row.configuration() for row in self.rows))
 
 
-class ScalingLaw(msgspec.Struct, frozen=True, kw_only=True):
+class ScalingLaw(_Law, frozen=True, kw_only=True):
     """t1 * (a + (1 - a) * batch^beta * vcpus^-gamma * vgpus^-delta): part fixed, part scaling.
 
     `t1_s` is the time of one invocation on one vCPU and (where used) one vGPU.
@@ -116,11 +158,8 @@ class ScalingLaw(msgspec.Struct, frozen=True, kw_only=True):
             scale *= pow(configuration.vgpus, -self.delta)
         return self.t1_s * (self.fixed + (1 - self.fixed) * scale)
 
-    def configurations(self) -> tuple[Configuration, ...]:
-        return (ONE_VCPU,)
 
-
-class Sum(msgspec.Struct, frozen=True):
+class Sum(_Law, frozen=True):
     """One after the other, in the same configuration."""
 
     parts: "tuple[Law, ...]"
@@ -128,8 +167,8 @@ class Sum(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not self.parts:
             raise ValueError("a sum needs at least one part.")
-        if any(isinstance(part, Exponential) for part in self.parts):
-            raise ValueError("an exponential law cannot be part of a sum, which is distributed otherwise.")
+        if any(part.spread is not None for part in self.parts):
+            raise ValueError("a law that spreads its runs cannot be part of a sum, which is distributed otherwise.")
 
     def mean_s(self, configuration: Configuration, kind: str) -> float:
         return sum(part.mean_s(configuration, kind) for part in self.parts)
@@ -139,7 +178,7 @@ class Sum(msgspec.Struct, frozen=True):
         return tuple(configuration for configuration in first if all(configuration in other for other in others))
 
 
-Law = Constant | Exponential | Table | ScalingLaw | Sum
+Law = Constant | Exponential | LogNormal | Table | ScalingLaw | Sum
 
 
 def space(
@@ -154,6 +193,10 @@ def _combinations(
 ) -> Iterator[Configuration]:
     for b, c, g in product(batch, vcpus, vgpus):
         yield Configuration(batch=b, vcpus=c, vgpus=g)
+
+
+def _exponential(rng: np.random.Generator, count: int) -> np.ndarray:
+    return rng.standard_exponential(count)
 
 
 def _check_seconds(name: str, value: float) -> None:

@@ -6,7 +6,7 @@ from math import inf
 import msgspec
 
 from fairlead.model import Cluster, Configuration
-from fairlead.profile.laws import Exponential, Law
+from fairlead.profile.laws import Law, Spread
 from fairlead.profile.loading import load_s
 from fairlead.profile.spread import FIRST_SPREAD
 
@@ -50,9 +50,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "configurations", self.law.configurations())
 
     @property
-    def is_exponential(self) -> bool:
-        """Whether each run is spread by a standard exponential."""
-        return isinstance(self.law, Exponential)
+    def spread(self) -> Spread | None:
+        """What draws the factors by which runs differ from the declared mean; None where they do not."""
+        return self.law.spread
 
     def latency_s(self, configuration: Configuration, kind: str, speed: float = 1.0) -> float:
         """Declared mean of one run; infinity where the law knows no such run."""

@@ -13,14 +13,16 @@ import msgspec
 
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import Cluster, Configuration, Function, Workflow
-from fairlead.profile import Constant, Exponential, Law, Profile, Row, ScalingLaw, Sum, Table
+from fairlead.profile import Constant, Exponential, Law, LogNormal, Profile, Row, ScalingLaw, Sum, Table
 from fairlead.runlog.floats import tag_floats, untag_floats
 from fairlead.workload import DecisionTime, PolicyChoice, Scenario
 
 FORMAT = 1
 HEAD = "live.json"
 
-_LAWS: Mapping[str, type[Law]] = {law.__name__: law for law in (Constant, Exponential, Table, ScalingLaw, Sum)}
+_LAWS: Mapping[str, type[Law]] = {
+    law.__name__: law for law in (Constant, Exponential, LogNormal, Table, ScalingLaw, Sum)
+}
 _SETTINGS = ("control_period_s", "on_loss", "max_attempts", "retry_delay_s", "provision_s")
 
 

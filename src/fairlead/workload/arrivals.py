@@ -28,6 +28,10 @@ class Arrivals(Protocol):
         """Sorted instants in [0, duration_s)."""
         ...
 
+    def expected(self, duration_s: float) -> float:
+        """How many there will be, about."""
+        ...
+
 
 class Poisson(msgspec.Struct, frozen=True):
     """Independent arrivals at a constant mean rate."""

@@ -186,8 +186,8 @@ def _obstacle(scenario: Scenario, flow: Workflow, chain: Sequence[Stage]) -> str
             return f"{stage.name} competes"
         if scenario.functions[stage.function].buffers:
             return f"{stage.function} is a kernel, whose device memory is not its own"
-        if scenario.profiles[stage.function].is_exponential:
-            return f"the times of {stage.function} are exponentially distributed, and those of a sum would not be"
+        if scenario.profiles[stage.function].spread is not None:
+            return f"the times of {stage.function} are drawn from a law, and those of a sum would not follow it"
     if not _common([scenario.profiles[stage.function] for stage in chain], scenario.cluster):
         return "they have no configuration in common"
     return None

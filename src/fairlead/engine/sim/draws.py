@@ -28,14 +28,20 @@ class Stream:
         if block is None:
             if len(self._blocks) >= _KEPT:
                 del self._blocks[next(iter(self._blocks))]
-            block = self._draw(np.random.default_rng((*self._key, number)), _BLOCK).tolist()
+            block = self._block(number).tolist()
             self._blocks[number] = block
         return block[offset]
 
+    def take(self, start: int, count: int) -> np.ndarray:
+        """A stretch of the sequence, drawn anew."""
+        if count == 0:
+            return np.empty(0)
+        first = start // _BLOCK
+        blocks = [self._block(number) for number in range(first, (start + count - 1) // _BLOCK + 1)]
+        return np.concatenate(blocks)[start - first * _BLOCK :][:count]
 
-def exponential(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Standard exponential draws."""
-    return rng.standard_exponential(count)
+    def _block(self, number: int) -> np.ndarray:
+        return self._draw(np.random.default_rng((*self._key, number)), _BLOCK)
 
 
 def normal(rng: np.random.Generator, count: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The cluster's physics: how long things really take.
 
-A batch's *work* is its profile x bias x noise, fixed at its start. Alone, it is consumed at rate 1; what others do to
-that rate is in `sharing`.
+A batch's *work* is its profile x bias x spread x noise, fixed at its start. Alone, it is consumed at rate 1; what
+others do to that rate is in `sharing`.
 """
 
 from math import inf
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from fairlead.engine.core.effects import RunBatch, StartInstance
 from fairlead.engine.core.events import Outcome
-from fairlead.engine.sim.draws import Stream, exponential, normal, uniform
+from fairlead.engine.sim.draws import Stream, normal, uniform
 from fairlead.engine.sim.sharing import has_interference
 from fairlead.model import Configuration, Invocation, Node, Stage, Workflow
 from fairlead.profile import Profile, copy_s, load_s
@@ -25,7 +25,7 @@ class StageTruth:
     __slots__ = ("arms", "failures", "items", "noise", "says_more", "spread", "width")
 
     def __init__(self, key: tuple[int, ...], stage: Stage, workflow: Workflow, profile: Profile) -> None:
-        self.spread = Stream((*key, 0), exponential) if profile.is_exponential else None
+        self.spread = Stream((*key, 0), profile.spread) if profile.spread is not None else None
         self.noise = Stream((*key, 1), normal) if profile.noise else None
         self.failures = Stream((*key, 2), uniform) if profile.failure_rate else None
         after = [s for s in workflow.stages if s.after == (stage.name,)]
@@ -78,6 +78,10 @@ class Physics:
         self._is_plain = not any(truth.says_more for truth in self._stages.values())
         self.has_interference = has_interference(scenario.cluster, scenario.profiles)
         self.has_overhead = False  # whether a batch whose input is there takes time beside its work
+
+    def stage(self, workflow: str, stage: str) -> StageTruth:
+        """What really happens in a stage."""
+        return self._stages[workflow, stage]
 
     def join(self, node: Node) -> None:
         """Get to know a node that was added during the run."""

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from heapq import heappop, heappush
 from math import inf
 from time import perf_counter
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 import numpy as np
@@ -17,28 +18,35 @@ from fairlead.engine.core import events as ev
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.device_memory import memory_use
 from fairlead.engine.core.site import make_site
+from fairlead.engine.sim.arrivals import open_arrivals
 from fairlead.engine.sim.physics import Physics
 from fairlead.engine.sim.sharing import SharedNode
 from fairlead.engine.sim.tables import Tables
 from fairlead.errors import PolicyError
 from fairlead.model import Recording, Request
 from fairlead.policy import Policy, make_policy
-from fairlead.workload import ClosedLoop, Scenario, Share
+from fairlead.workload import ClosedLoop, Scenario
+
+if TYPE_CHECKING:
+    from fairlead.engine.sim.compiled import Placement
 
 Progress = Callable[[float], None]
+Engine = Literal["python", "compiled", "auto"]
 
 _IDLE_INSTANTS = 10_000  # with nothing running and nobody coming: the policies will not start what waits
 _REPORT_EVERY = 4096
+_WORTH_COMPILING = 200_000  # invocations: fewer take the Python engine about as long as loading the other one
 _LEAST_ROUND_S = 1e-3  # between two calls of one user in a closed loop
 _WORK = frozenset({ev.Arrived, ev.Finished})
 
 
 def simulate(
     scenario: Scenario,
-    policy: str | Policy | None = None,
+    policy: "str | Policy | Placement | None" = None,
     *,
     scaler: str | Policy | None = None,
     seed: int = 0,
+    engine: Engine = "python",
     point: Mapping[str, object] | None = None,
     progress: Progress | None = None,
     physics: Physics | None = None,
@@ -48,9 +56,12 @@ def simulate(
 
     Args:
         scenario: What to run.
-        policy: A name, a policy, or None for the scenario's own choice with its parameters.
+        policy: A name, a policy, or None for the scenario's own choice with its parameters. The compiled engine also
+            takes a placement (`fairlead.engine.sim.compiled`).
         scaler: Likewise; None for the scenario's own.
-        seed: The same scenario and seed give the same records, to the byte.
+        seed: The same scenario and seed give the same records, to the byte, in either engine.
+        engine: `compiled` runs as machine code what that engine covers; `auto` takes it where it covers the run and
+            that is long enough to be worth it. Decision times are measured by the Python engine alone.
         point: Where this run lies in a sweep; only carried along.
         progress: Called now and then with the simulated time.
         physics: Stands in for the modelled times: in tests, and where times were observed.
@@ -59,8 +70,44 @@ def simulate(
 
     Raises:
         PolicyError: The policy raised; the error carries the records until then.
+        UncoveredError: The compiled engine was asked for and does not cover the run.
     """
-    return _Simulation(scenario, policy, scaler, seed, physics, given).run(progress, point or {})
+    name, dispatcher = _resolve(policy, scenario.policy.name, scenario.policy.parameters)
+    scaler_name: str | None = None
+    scaling: Policy | None = None
+    if scaler is not None or scenario.scaler is not None:
+        own = scenario.scaler
+        scaler_name, found = _resolve(scaler, own.name if own else "", own.parameters if own else {})
+        assert isinstance(found, Policy), "a placement does not scale"
+        scaling = found
+    if engine not in get_args(Engine):
+        raise ValueError(f"engine must be one of {', '.join(get_args(Engine))}; got {engine!r}.")
+    is_ours = physics is None and not given
+    if not isinstance(dispatcher, Policy) or (is_ours and is_for_compiled(scenario, engine)):
+        from fairlead.engine.sim.compiled.simulate import simulate_compiled  # noqa: PLC0415 - numba takes a while
+
+        names = (name, scaler_name)
+        recording = simulate_compiled(scenario, dispatcher, scaling, names, seed, point or {}, engine == "auto")
+        if recording is not None:
+            return recording
+    assert isinstance(dispatcher, Policy)
+    run = _Simulation(scenario, (name, dispatcher), (scaler_name, scaling), seed, physics, given)
+    return run.run(progress, point or {})
+
+
+def is_for_compiled(scenario: Scenario, engine: Engine) -> bool:
+    """Whether the compiled engine is asked first, by order or since the run is long enough to be worth loading it."""
+    return engine == "compiled" or (engine == "auto" and _expected(scenario) >= _WORTH_COMPILING)
+
+
+def _expected(scenario: Scenario) -> float:
+    """How many invocations the arrivals will bring, about."""
+    stages = {name: len(workflow.stages) for name, workflow in scenario.workflows.items()}
+    return sum(
+        process.expected(scenario.duration_s) * stages[process.workflow]
+        for process in scenario.arrivals
+        if not isinstance(process, ClosedLoop)
+    )
 
 
 class _Simulation:
@@ -97,8 +144,8 @@ class _Simulation:
     def __init__(
         self,
         scenario: Scenario,
-        policy: str | Policy | None,
-        scaler: str | Policy | None,
+        policy: tuple[str, Policy],
+        scaler: tuple[str | None, Policy | None],
         seed: int,
         physics: Physics | None,
         given: Sequence[tuple[float, ev.Event]],
@@ -106,17 +153,12 @@ class _Simulation:
         self.scenario = scenario
         self.given = given
         self.seed = seed
-        self.policy_name, dispatcher = _resolve(policy, scenario.policy.name, scenario.policy.parameters)
-        self.parameters = asdict(dispatcher)
-        self.scaler_name: str | None = None
-        scaling: Policy | None = None
-        if scaler is not None or scenario.scaler is not None:
-            own = scenario.scaler
-            self.scaler_name, scaling = _resolve(scaler, own.name if own else "", own.parameters if own else {})
-            self.parameters |= {f"scaler.{name}": value for name, value in asdict(scaling).items()}
+        self.policy_name, dispatcher = policy
+        self.scaler_name, scaling = scaler
+        self.parameters = parameters_of(dispatcher, scaling)
         self.physics = physics or Physics(scenario, seed)
         requests = [(at, event.request) for at, event in given if isinstance(event, ev.Arrived)]
-        self.schedule = _open_arrivals(scenario, seed)
+        self.schedule = _schedule(scenario, seed)
         self.arrivals = iter(self.schedule)
         if requests:
             self.schedule = sorted(self.schedule + [(at, request.workflow) for at, request in requests])
@@ -447,31 +489,29 @@ def _rare_collection() -> Iterator[None]:
         gc.set_threshold(*thresholds)
 
 
-def _resolve(policy: str | Policy | None, name: str, parameters: Mapping[str, object]) -> tuple[str, Policy]:
-    if isinstance(policy, Policy):
-        return policy_name(policy), policy
+def _resolve(
+    policy: "str | Policy | Placement | None", name: str, parameters: Mapping[str, object]
+) -> "tuple[str, Policy | Placement]":
     if policy is None:
         return name, make_policy(name, parameters)
-    return policy, make_policy(policy, parameters if policy == name else {})
+    if isinstance(policy, str):
+        return policy, make_policy(policy, parameters if policy == name else {})
+    return policy_name(policy), policy
 
 
-def policy_name(policy: Policy) -> str:
+def parameters_of(dispatcher: Policy, scaler: Policy | None) -> dict[str, object]:
+    """The parameters of both, by name."""
+    of_scaler = {} if scaler is None else {f"scaler.{name}": value for name, value in asdict(scaler).items()}
+    return asdict(dispatcher) | of_scaler
+
+
+def policy_name(policy: "Policy | Placement") -> str:
     """What to call a policy that was handed over as an object."""
-    return type(policy).__name__
+    return type(policy).__name__ if isinstance(policy, Policy) else policy.name
 
 
-def _open_arrivals(scenario: Scenario, seed: int) -> list[tuple[float, str]]:
-    """All open-loop arrivals as (instant, workflow), sorted; equal times keep the order of declaration."""
-    parts: list[tuple[np.ndarray, str]] = []
-    for i, process in enumerate(scenario.arrivals):
-        if not isinstance(process, ClosedLoop):
-            key = (1_000_006, process.stream) if isinstance(process, Share) else (1_000_004, i)
-            rng = np.random.default_rng((seed, *key))
-            parts.append((np.asarray(process.times(rng, scenario.duration_s), dtype=float), process.workflow))
-    if not parts:
-        return []
-    times = np.concatenate([times for times, _ in parts])
-    owners = np.repeat(np.arange(len(parts)), [len(times) for times, _ in parts])
-    order = np.argsort(times, kind="stable")
-    names = [name for _, name in parts]
-    return list(zip(times[order].tolist(), [names[i] for i in owners[order].tolist()], strict=True))
+def _schedule(scenario: Scenario, seed: int) -> list[tuple[float, str]]:
+    """All open-loop arrivals as (instant, workflow), in order."""
+    times, workflows = open_arrivals(scenario, seed)
+    names = list(scenario.workflows)
+    return list(zip(times.tolist(), [names[i] for i in workflows.tolist()], strict=True))

@@ -74,15 +74,20 @@ class Tables:
 
     def instance_table(self) -> pl.DataFrame:
         """The instances, with how long each was busy running batches."""
-        batches = self._invocations.table().unique("batch", maintain_order=True)
-        busy = batches.group_by("instance").agg(
-            busy=(pl.col("end") - pl.col("start") - pl.col("cold_s")).clip(lower_bound=0).sum()
-        )
-        joined = self._instances.table().join(busy, on="instance", how="left", maintain_order="left")
-        return joined.with_columns(busy_s=pl.col("busy").fill_null(0.0)).drop("busy")
+        return with_busy(self._instances.table(), self._invocations.table())
 
     def trim(self) -> None:
         """Bound the memory that rows take; cheap to call often."""
         for table in (self._requests, self._invocations, self._instances):
             if len(table.rows) >= _BLOCK:
                 table.trim()
+
+
+def with_busy(instances: pl.DataFrame, invocations: pl.DataFrame) -> pl.DataFrame:
+    """The instances, with how long each was busy running batches."""
+    batches = invocations.unique("batch", maintain_order=True)
+    busy = batches.group_by("instance").agg(
+        busy=(pl.col("end") - pl.col("start") - pl.col("cold_s")).clip(lower_bound=0).sum()
+    )
+    joined = instances.join(busy, on="instance", how="left", maintain_order="left")
+    return joined.with_columns(busy_s=pl.col("busy").fill_null(0.0)).drop("busy")

@@ -14,11 +14,10 @@ delayed batching.
 * Latency is that of run and transfer; a cold start says nothing about the size of a batch.
 """
 
-from itertools import islice
-
 from fairlead.model import Invocation, Record
-from fairlead.policy.base import Order, Site, Start, View
-from fairlead.policy.batching.gathering import Gathering, Step, Urgency
+from fairlead.policy.base import Order, Site, View
+from fairlead.policy.batching.full import Full
+from fairlead.policy.batching.gathering import Step, Urgency
 from fairlead.policy.remaining import fastest_s, shares
 
 GROWTH = 1.0
@@ -28,19 +27,10 @@ _RAN_TO_ITS_END = ("done", "failed", "discarded")
 
 
 class Aimd:
-    """A limit on the size of a function's batches that follows the latency of those that ran.
-
-    A batch runs in the smallest batch size that holds it, in the cheapest configuration of that size; where this
-    finds no room, a smaller one may.
-    """
+    """A limit on the size of a function's batches that follows the latency of those that ran; else as `Full`."""
 
     def __init__(self, site: Site, batch_wait_s: float = 0.0, urgency: Urgency = "oldest") -> None:
-        self._gathering = Gathering(site, urgency)
-        self._wait_s = batch_wait_s
-        self._cheapest = {
-            function: [(size, min(some, key=site.profiles[function].cost_usd)) for size, some in sizes.items()]
-            for function, sizes in self._gathering.sizes.items()
-        }
+        self._full = Full(site, batch_wait_s, urgency)
         self.limits = dict.fromkeys(site.functions, 1.0)
         fastest = {name: fastest_s(profile) for name, profile in site.profiles.items()}
         self.objectives_s = {
@@ -53,18 +43,7 @@ class Aimd:
         self._is_late = False
 
     def next(self, view: View, head: Invocation, order: Order = "warm-first") -> Step:
-        function = head.function
-        limit = int(self.limits[function])
-        members = list(islice(self._gathering.line(view, head), limit))
-        if len(members) < limit and head.ready + self._wait_s > view.now:
-            return self._gathering.wait(view, head, head.ready + self._wait_s)
-        choices = self._cheapest[function]
-        enough = next((i for i, (size, _) in enumerate(choices) if size >= len(members)), len(choices) - 1)
-        for size, configuration in reversed(choices[: enough + 1]):
-            node = view.place(function, configuration, order)
-            if node is not None:
-                return Step(Start(tuple(members[:size]), configuration, node))
-        return Step(None, is_full=True)
+        return self._full.up_to(int(self.limits[head.function]), view, head, order)
 
     def observe(self, record: Record) -> None:
         """Learn from a batch once all its invocations were shown, which come one after the other."""
@@ -84,5 +63,4 @@ class Aimd:
         if self._is_late:
             self.limits[function] = max(1.0, limit * BACK_OFF)
         elif size == int(limit):
-            largest, _ = self._cheapest[function][-1]
-            self.limits[function] = min(float(largest), limit + GROWTH)
+            self.limits[function] = min(float(self._full.largest(function)), limit + GROWTH)

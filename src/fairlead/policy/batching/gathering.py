@@ -68,7 +68,7 @@ class Gathering:
         for name, workflow in site.workflows.items():
             for function in workflow.functions:
                 self._callers.setdefault(function, []).append(name)
-        self.sizes = {name: _by_batch(profile.configurations) for name, profile in site.profiles.items()}
+        self.sizes = {name: by_batch(profile.configurations) for name, profile in site.profiles.items()}
         self._wakes: set[float] = set()  # asked for and still to come
         self._held: dict[tuple[str, str], tuple[float, int]] = {}  # by queue: when a head was held back, and which
 
@@ -96,7 +96,7 @@ class Gathering:
         return (invocation.deadline if self._by_deadline else invocation.ready), invocation.id
 
 
-def _by_batch(configurations: Iterable[Configuration]) -> Mapping[int, list[Configuration]]:
+def by_batch(configurations: Iterable[Configuration]) -> Mapping[int, list[Configuration]]:
     """Configurations by batch size, ascending."""
     found: dict[int, list[Configuration]] = {}
     for configuration in sorted(configurations, key=lambda configuration: configuration.batch):

@@ -8,7 +8,7 @@ from pathlib import Path
 from fairlead.errors import ConfigError
 from fairlead.model import Buffer, Cluster, Configuration, Function, Node
 from fairlead.model.slots import slots
-from fairlead.profile import Constant, Exponential, Law, Profile, Row, ScalingLaw, Table, space
+from fairlead.profile import Constant, Exponential, Law, LogNormal, Profile, Row, ScalingLaw, Table, space
 from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, read_measured
 from fairlead.workload.parse.cluster import why_not
 from fairlead.workload.parse.reader import (
@@ -50,6 +50,7 @@ _PROFILE: dict[str, Check] = {
     "gpu_sensitivity": number,
 }
 _LAW: dict[str, Check] = {"t1_s": number, "fixed": number, "beta": number, "gamma": number, "delta": number}
+_LOGNORMAL: dict[str, Check] = {"median_s": number, "sigma": number}
 _ROW: dict[str, Check] = {"seconds": number, "batch": integer, "vcpus": number, "vgpus": number}
 _CONFIGURATION: dict[str, Check] = {"batch": integer, "vcpus": number, "vgpus": number, "memory_gb": number}
 _MEASURED: dict[str, Check] = {"profile": text, "function": a_name}
@@ -154,7 +155,7 @@ def _parse_latency(entry: Section, cluster: Cluster | None, measured: MeasuredFu
     if latency is None:
         return None
     law: Law | None = None
-    match latency.one_of("constant_s", "exponential_s", "table", "law", "profile"):
+    match latency.one_of("constant_s", "exponential_s", "lognormal", "table", "law", "profile"):
         case "constant_s":
             law = latency.build(
                 lambda constant_s: Constant(constant_s), latency.read({"constant_s": number}), {"constant_s": 0.0}
@@ -165,6 +166,8 @@ def _parse_latency(entry: Section, cluster: Cluster | None, measured: MeasuredFu
                 latency.read({"exponential_s": number}),
                 {"exponential_s": 0.0},
             )
+        case "lognormal":
+            law = _parse_lognormal(latency)
         case "table":
             law = _parse_table(latency, cluster)
         case "law":
@@ -183,6 +186,14 @@ def _parse_law(latency: Section) -> ScalingLaw | None:
     values = part.read(_LAW)
     part.finish()
     return part.build(ScalingLaw, values, {"t1_s": 0.0})
+
+
+def _parse_lognormal(latency: Section) -> LogNormal | None:
+    part = latency.section("lognormal")
+    is_whole = part.require("median_s", "sigma")
+    law = part.build(LogNormal, part.read(_LOGNORMAL), {"median_s": 0.0, "sigma": 0.0})
+    part.finish()
+    return law if is_whole else None
 
 
 def _parse_table(latency: Section, cluster: Cluster | None) -> Table | None:

@@ -1,0 +1,1 @@
+"""Learning: environments in which policies are trained. Needs the extra `learn`."""
