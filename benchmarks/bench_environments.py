@@ -15,6 +15,14 @@ SIZES = (1, 64, 1024)
 LIMIT, SINGLE, SINGLE_BARE = "the rule inside the loop", "Env.step", "Env.step, copy=False"
 
 
+WHOLE = "VectorEnv, 1,024 environments, whole episodes"
+EPISODE = 2000
+
+
+_FIRST = "from the beginning of episodes"
+_QUEUED = "random actions: soon hundreds wait, and most actions do not fit"
+
+
 def vector(count: int) -> str:
     return f"VectorEnv, {count:,} environments"
 
@@ -26,7 +34,10 @@ def environments(steps: int) -> Group:
         Program(SINGLE, lambda: _step_one(steps, copy=True)),
         Program(SINGLE_BARE, lambda: _step_one(steps, copy=False)),
     ]
-    programs += [Program(vector(n), lambda n=n: _step_many(n, max(20, steps // n))) for n in SIZES]
+    programs += [
+        Program(vector(n), lambda n=n: _step_many(n, min(EPISODE, max(20, steps // n))), note=_FIRST) for n in SIZES
+    ]
+    programs.append(Program(WHOLE, lambda: _step_many(SIZES[-1], EPISODE), repeats=2, note=_QUEUED))
     return Group(f"Environments, {steps:,} steps", "steps", tuple(programs), _gates, (LIMIT,))
 
 
@@ -68,13 +79,8 @@ def _step_one(steps: int, *, copy: bool) -> Sample:
     return timed(run, steps)
 
 
-_KEPT = {}
-
-
 def _step_many(count: int, rounds: int) -> Sample:
-    if count not in _KEPT:  # made once, and in the middle of their episodes from the second repetition on
-        _KEPT[count] = _made(count)
-    env = _KEPT[count]
+    env = _made(count)
     actions = np.random.default_rng(0).integers(0, 16, (rounds, count))
 
     def run() -> None:

@@ -175,6 +175,8 @@ ARRIVAL_WORKFLOW = next(_f)
 ARRIVAL_DRAWS = next(_f)
 PRESSURE_NODE = next(_f)
 PRESSURE = next(_f)
+SEEN_FREE = next(_f)  # what a placement in Python is shown: a copy of its own
+SEEN_WARM = next(_f)
 FRESH = next(_f)  # request slots that arrived at this instant
 
 # --- interference: clocks by (node, key)

@@ -14,6 +14,7 @@ from numba import boolean, float64, int64, types
 from numpy import inf, nan
 
 from fairlead.engine.sim.compiled.layout import FIELDS as LAYOUT_FIELDS
+from fairlead.engine.sim.compiled.layout import LEVEL_BITS
 from fairlead.engine.sim.compiled.luck import choose, exponential, factor, scatter
 from fairlead.engine.sim.compiled.packing import CROWD, CUT_OFF, ENDED, IN_TIME, LONGEST, OPEN_TIME, OUT_OF_ROOM
 from fairlead.engine.sim.compiled.singles import address, fetch, floats
@@ -79,6 +80,7 @@ NODES = next(_c)
 FUNCTIONS = next(_c)
 KINDS = next(_c)
 UNIT = next(_c)  # thousandths of a vCPU to a level
+FACTOR = next(_c)  # see `layout.CPU_FACTOR`
 DRAWS = next(_c)
 STRIDE = next(_c)  # words of a request
 WORDS = next(_c)  # of open predecessors
@@ -91,6 +93,8 @@ WAITING = next(_c)
 OPEN = next(_c)
 FRESH = next(_c)  # slots that were used so far
 SPARES = next(_c)
+FREED = next(_c)  # the node on which a run ended last
+BLOCKED = next(_c)  # a function that fits nowhere until one ends; -1 for none
 GIVEN = next(_c)  # arrivals that are given; -1 where they are drawn
 ARRIVED = next(_c)
 DRAWN = next(_c)
@@ -148,10 +152,20 @@ def _pop(h: int) -> None:
         if first >= last:
             break
         child, soonest = first, times[2 * first]
-        for other in range(first + 1, min(first + 4, last)):
-            at = times[2 * other]
-            if at < soonest or (at == soonest and whats[2 * other] < whats[2 * child]):
-                child, soonest = other, at
+        if first + 4 <= last:  # without branches: which one is first cannot be guessed
+            second, third, fourth = times[2 * first + 2], times[2 * first + 4], times[2 * first + 6]
+            child, soonest = (first + 1, second) if second < soonest else (child, soonest)
+            other, sooner = (first + 3, fourth) if fourth < third else (first + 2, third)
+            child, soonest = (other, sooner) if sooner < soonest else (child, soonest)
+            equal = (times[2 * first] == soonest) + (second == soonest) + (third == soonest) + (fourth == soonest)
+        else:
+            equal = 2
+        if equal > 1:
+            child, soonest = first, times[2 * first]
+            for other in range(first + 1, min(first + 4, last)):
+                at = times[2 * other]
+                if at < soonest or (at == soonest and whats[2 * other] < whats[2 * child]):
+                    child, soonest = other, at
         if instant < soonest or (instant == soonest and what < whats[2 * child]):
             break
         times[2 * i], whats[2 * i] = soonest, whats[2 * child]
@@ -245,6 +259,7 @@ def _finish(h: int, task: int, node: int) -> None:
     stage = task & _STAGE_MASK
     function = ints(h, STAGE_FUNCTION)[stage]
     _take(h, node, -ints(h, VCPUS)[function])
+    c[FREED], c[BLOCKED] = node, -1
     cell = function * c[NODES] + node
     first, room = ints(h, RING_FIRST)[cell], ints(h, RING_FIRST)[cell + 1] - ints(h, RING_FIRST)[cell]
     place = ints(h, OLDEST)[cell] + ints(h, IDLE)[cell]
@@ -293,9 +308,15 @@ def _fits(h: int, function: int, node: int) -> bool:
 
 @compiled
 def _fits_anywhere(h: int, function: int) -> bool:
-    for node in range(ints(h, C)[NODES]):
+    c = ints(h, C)
+    if c[BLOCKED] == function:
+        return False
+    if _fits(h, function, c[FREED]):
+        return True
+    for node in range(c[NODES]):
         if _fits(h, function, node):
             return True
+    c[BLOCKED] = function
     return False
 
 
@@ -306,7 +327,7 @@ def _emptiest(h: int, function: int, needs_warm: bool) -> int:
     best, most = -1, ints(h, VCPUS)[function]  # what a node must have free to be better
     for node in range(c[NODES]):
         if free[node] >= most and _fits(h, function, node) and (not needs_warm or idle[function * c[NODES] + node] > 0):
-            best, most = node, (free[node] // c[UNIT] + 1) * c[UNIT]
+            best, most = node, ((free[node] * c[FACTOR] >> LEVEL_BITS) + 1) * c[UNIT]
     return best
 
 
@@ -408,7 +429,8 @@ def _begin(h: int) -> int:
         reals(h, EXPIRY)[function] = inf
     for i in range(RUNNING, OPEN + 1):
         c[i] = 0
-    c[STEPS] = c[FRESH] = c[SPARES] = c[ARRIVED] = c[DRAWN] = c[COLD_STARTS] = c[COMPLETED] = 0
+    c[BLOCKED] = -1
+    c[STEPS] = c[FRESH] = c[SPARES] = c[FREED] = c[ARRIVED] = c[DRAWN] = c[COLD_STARTS] = c[COMPLETED] = 0
     x[NOW] = x[LATENCY_SUM] = 0.0
     if c[GIVEN] < 0:
         x[NEXT_ARRIVAL] = x[GAP] * exponential(c)

@@ -117,6 +117,7 @@ class LightPack:
             (light.FUNCTIONS, functions),
             (light.KINDS, int(c[at.KINDS])),
             (light.UNIT, int(c[at.CPU_UNIT])),
+            (light.FACTOR, int(c[at.CPU_FACTOR])),
             (light.DRAWS, int(c[at.DRAWS])),
             (light.STRIDE, stride),
             (light.WORDS, words),

@@ -85,14 +85,14 @@ def nobody(now, number, deadline, free, warm):  # type: ignore[no-untyped-def]
 class Called(types.WrapperAddressProtocol):
     """A Python function behind a pointer: what it raises is kept, and the loop is told to stop."""
 
-    def __init__(self, function: Pick | None, free: np.ndarray, warm: list[np.ndarray]) -> None:
+    def __init__(self, function: Pick | None, free: np.ndarray, warm: np.ndarray) -> None:
         self.error: BaseException | None = None
         nodes, raised, whole = len(free), at.RAISED, int
+        function = function or nobody.py_func
 
         def call(now: float, number: int, deadline: float) -> int:
             try:
-                assert function is not None
-                answer = function(now, number, deadline, free, warm[number])
+                answer = function(now, number, deadline, free, warm)
                 if type(answer) is not whole:
                     answer = index(answer)
                 return answer if -2 <= answer < nodes else _out_of_range(answer, nodes)

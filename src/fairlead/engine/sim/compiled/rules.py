@@ -74,6 +74,8 @@ from fairlead.engine.sim.compiled.layout import (
     REQUEST_ROWS,
     RULE,
     SCALED,
+    SEEN_FREE,
+    SEEN_WARM,
     SHAPE_CORRECTION,
     SHAPE_DECLARED,
     SHAPE_FLAVOUR,
@@ -381,6 +383,16 @@ def carry_out(h: int, task: int, answer: int) -> int:
 
 
 @compiled
+def _show(h: int, flavour: int) -> None:
+    """Copy what a placement in Python looks at: then it cannot write to the run, and nobody has to forbid it."""
+    nodes, idle = ints(h, COUNT)[NODES], ints(h, IDLE_COUNT)
+    free, seen_free, seen_warm = ints(h, NODE_FREE), ints(h, SEEN_FREE), ints(h, SEEN_WARM)
+    for node in range(nodes):
+        seen_free[node] = free[node]
+        seen_warm[node] = idle[flavour * nodes + node]
+
+
+@compiled
 def from_outside(h: int, pick, call) -> int:  # type: ignore[no-untyped-def] # pointers to compiled code
     """Ask somebody else where the oldest goes, for as long as there is room for it anywhere."""
     c, x, line = ints(h, COUNT), reals(h, CLOCK), ints(h, LINE)
@@ -401,6 +413,7 @@ def from_outside(h: int, pick, call) -> int:  # type: ignore[no-untyped-def] # p
             if rule == OUTSIDE:
                 return NEEDS_DECISION
             if rule == CALLED:
+                _show(h, ints(h, SHAPE_FLAVOUR)[shape])
                 answer = call(x[NOW], function, deadline_of(h, task))
             else:
                 warm = row(ints(h, IDLE_COUNT), ints(h, SHAPE_FLAVOUR)[shape], c[NODES])

@@ -267,18 +267,12 @@ class CompiledRun:
 
     def _pointers(self) -> tuple[object, Called]:
         memory, policy = self.memory, self.policy
-        free = memory[at.NODE_FREE].view()
-        free.flags.writeable = False
-        warm = []
+        nodes = len(memory[at.NODE_FREE])
+        memory.whole(at.SEEN_FREE, nodes)
+        memory.whole(at.SEEN_WARM, nodes)
         is_called = isinstance(policy, Placement) and policy.rule == at.CALLED
-        if is_called:
-            nodes = len(free)
-            idle = memory[at.IDLE_COUNT].view()
-            idle.flags.writeable = False
-            for shape in memory[at.FUNCTION_SHAPE]:
-                flavour = int(memory[at.SHAPE_FLAVOUR][shape])
-                warm.append(idle[flavour * nodes : (flavour + 1) * nodes])
-        called = Called(policy.function if is_called else None, free, warm)  # type: ignore[union-attr]
+        function = policy.function if is_called else None  # type: ignore[union-attr]
+        called = Called(function, memory[at.SEEN_FREE], memory[at.SEEN_WARM])
         is_compiled = isinstance(policy, Placement) and policy.rule == at.USER
         return (policy.compiled if is_compiled else nobody), called  # type: ignore[union-attr]
 
