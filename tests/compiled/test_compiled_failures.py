@@ -228,8 +228,8 @@ def test_what_a_placement_is_shown_cannot_be_changed(tier, which):
         with pytest.raises((FairleadError, TypeError), match=pick.__name__):
             simulate(world(0, 0), tier(pick), engine="compiled")
     else:  # a copy, which nobody reads again
-        written = simulate(world(0, 0), tier(pick), engine="compiled")
-        untouched = simulate(world(0, 0), tier(lambda now, function, deadline, free, warm: 0), engine="compiled")
+        written = simulate(world(0, 60), tier(pick), engine="compiled")
+        untouched = simulate(world(0, 60), tier(lambda now, function, deadline, free, warm: 0), engine="compiled")
         assert written.invocations.equals(untouched.invocations)
 
 
