@@ -5,15 +5,17 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 RAY    ?= .venv-ray
 PEERS  ?= .venv-peers
+# Whole outputs instead of mixed lines, where make is able to (4.0).
+WHOLE  := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-.PHONY: setup check test test-slow demo bench bench-live docs clean
+.PHONY: setup check test test-slow demo bench bench-live docs clean compile compile-checked
 
 setup: $(READY)
 
 $(READY): requirements/dev.txt pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing pinned packages into $(VENV) (once; a minute or two)"
-	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -q -r requirements/dev.txt
+	@$(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -q --no-compile -r requirements/dev.txt
 	@$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -23,14 +25,22 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# Warmed up first, lest both workers compile the same.
-test: check
-	$(BIN)/fairlead warmup
-	$(BIN)/pytest -n 2
+# Compiled first, lest both workers compile the same; beside the checks, since each of the three keeps one core busy.
+test: setup
+	@echo "Checking, and compiling the engine with and without bounds checks (once; two minutes)"
+	@$(MAKE) --no-print-directory --jobs=2 $(WHOLE) check compile compile-checked
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-slow: setup
-	$(BIN)/fairlead warmup
+	@$(MAKE) --no-print-directory --jobs=2 $(WHOLE) compile compile-checked
 	$(BIN)/pytest -n 2 -m slow
+
+compile: setup
+	$(BIN)/fairlead warmup
+
+# The engine with bounds checks, which one test needs.
+compile-checked: setup
+	$(BIN)/python tests/compiled/run_checked.py
 
 demo: setup
 	$(BIN)/fairlead demo

@@ -88,6 +88,7 @@ class UncoveredError(FairleadError):
     """The compiled engine was asked for and cannot do the run."""
 
     def __init__(self, scenario: str, reason: str) -> None:
+        self.reason = reason
         super().__init__(
             f"The compiled engine does not cover {scenario}: {reason}. Use the Python engine (engine='python', on the "
             "command line --engine python)."

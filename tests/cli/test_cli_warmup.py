@@ -40,14 +40,14 @@ def test_every_module_that_keeps_machine_code_belongs_to_a_part():
 
 def test_each_part_is_named_while_it_is_compiled_and_with_its_time(monkeypatch):
     parts = (
-        command.Part(name="one thing", package="one", make=lambda: twice(njit)),
+        command.Part(name="one thing", package="one", make=lambda: twice(njit), takes="an hour"),
         command.Part(name="another", package="another", make=lambda: None),
     )
     monkeypatch.setattr(command, "PARTS", parts)
     monkeypatch.setattr(command, "_folder", lambda: Path("somewhere"))
     done = CliRunner().invoke(app, ["warmup"])
     assert done.exit_code == 0, done.output
-    assert done.stderr == "Compiling one thing (once; up to a minute)...\n"
+    assert done.stderr == "Compiling one thing (once; an hour)...\n"
     first, last = done.stdout.splitlines()
     assert first.startswith("Compiled one thing in ")
     assert last.startswith("All is compiled, in ")

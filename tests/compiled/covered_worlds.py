@@ -75,6 +75,7 @@ def clusters(draw, is_roomy):
     """Up to three kinds of node. Replicas keep what they have, so that on small nodes most of them starve others."""
     sizes = [8, 8.5, 16, 200] if is_roomy else [1, 1, 2, 2, 4, 4.5, 0.5, 200]
     nodes = []
+    is_shared = rarely(draw, 3)  # runs share vCPUs
     for kind in ("plain", "fast", "odd")[: draw(st.integers(1, 3))]:
         speed = draw(st.sampled_from([0.5, 1.0, 1.0, 2.0]))
         many = 70 if rarely(draw, 40) else draw(st.integers(1, 2))  # more than the bits of a machine word
@@ -82,14 +83,16 @@ def clusters(draw, is_roomy):
         for _ in range(min(many, 2)):
             gpus = tuple(draw(st.lists(devices(is_roomy), max_size=2)))
             without = [0.0] if gpus and not is_roomy else []
+            vcpus = draw(st.sampled_from([*sizes, *without]))
             nodes.append(
                 Node(
                     name=f"n{len(nodes)}",
                     kind=kind,
-                    vcpus=draw(st.sampled_from([*sizes, *without])),
+                    vcpus=vcpus,
                     memory_gb=draw(st.sampled_from([24, inf] if is_roomy else [4, 8, inf])),
                     devices=gpus,
                     speed=speed,
+                    overcommit=draw(st.sampled_from([1, 1, 1.5, 4])) if vcpus and is_shared else 1,
                 )
             )
         nodes += [structs.replace(nodes[first], name=f"n{first + i}") for i in range(2, many)]

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from agreement import assert_same
 from run_agreement import COMPARED, TELLS_BOUNDS
+from run_checked import CHECKED
 from world_features import REQUIRED
 
 from fairlead.engine import simulate
@@ -23,17 +24,10 @@ RUNNER = Path(__file__).with_name("run_agreement.py")
 LEAST = 3  # so many of the runs must show each feature
 
 
-@pytest.fixture
-def numba_folder(request, tmp_path):
-    """Where code with bounds checks is kept, so that it is compiled once; apart from the user's own, which has none."""
-    cache = getattr(request.config, "cache", None)
-    return tmp_path if cache is None else cache.mkdir("numba-boundscheck")
-
-
-def compared(folder, *, examples, seed, timeout_s):
+def compared(*, examples, seed, timeout_s):
     """What the runner tried; its complaint is the test's."""
     command = [sys.executable, "-W", "error", str(RUNNER), "--examples", str(examples), "--seed", str(seed)]
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(folder)}
+    environment = {**os.environ, **CHECKED}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode:
         pytest.fail(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}", pytrace=False)
@@ -47,14 +41,14 @@ def check(tally, examples):
     assert not few, f"the random runs hardly try these: {few}"
 
 
-def test_random_runs_agree_to_the_last_bit(numba_folder):
-    check(compared(numba_folder, examples=300, seed=0, timeout_s=600), 300)
+def test_random_runs_agree_to_the_last_bit():
+    check(compared(examples=300, seed=0, timeout_s=600), 300)
 
 
 @pytest.mark.slow
-def test_many_random_runs_agree_to_the_last_bit(numba_folder, capsys):
+def test_many_random_runs_agree_to_the_last_bit(capsys):
     seed = secrets.randbits(31)  # another one each time; a failure tells it
-    tally = compared(numba_folder, examples=5000, seed=seed, timeout_s=3600)
+    tally = compared(examples=5000, seed=seed, timeout_s=3600)
     check(tally, 5000)
     with capsys.disabled():
         listed = "\n".join(f"{count:6} {feature}" for feature, count in sorted(tally.items()))

@@ -56,7 +56,8 @@ def _has_sizes(profile: Profile) -> bool:
 
 def features(scenario: Scenario, recording: Recording) -> set[str]:
     """Everything in `REQUIRED` that applies to this run, and `unsettled` as it is named there."""
-    return {*_declared(scenario), *_seen(recording), *unsettled(scenario)}
+    shared = {"seen: runs share vCPUs"} if _is_shared(scenario, recording) else set()
+    return {*_declared(scenario), *_seen(recording), *shared, *unsettled(scenario)}
 
 
 def _declared(scenario: Scenario) -> Iterator[str]:
@@ -74,6 +75,7 @@ def _declared(scenario: Scenario) -> Iterator[str]:
         "transfer takes time": scenario.cluster.bandwidth_gbps < inf,
         "cold starts are free": not scenario.cluster.price.bill_cold_start,
         "pressure changes": bool(scenario.pressures),
+        **_of_shared_vcpus(scenario),
         "limited queue": parameters.get("queue_limit") is not None,
         "late ones are dropped": bool(parameters.get("drop_late")),
         "batches wait": bool(parameters.get("batch_wait_s")),
@@ -81,6 +83,33 @@ def _declared(scenario: Scenario) -> Iterator[str]:
     yield from (what for what, holds in claims.items() if holds)
     yield f"{choice.name}, batching {parameters.get('batching', 'none')}"
     yield "no scaler" if scaler is None else f"scaler {scaler.name}"
+
+
+def _of_shared_vcpus(scenario: Scenario) -> dict[str, bool]:
+    shared = {node.name for node in scenario.cluster.nodes if node.overcommit > 1}
+    is_sensitive = any(profile.sensitivity for profile in scenario.profiles.values())
+    return {
+        "overcommitted, someone sensitive": bool(shared) and is_sensitive,
+        "overcommitted, nobody sensitive": bool(shared) and not is_sensitive,
+        "overcommitted, beside a node that is not": 0 < len(shared) < len(scenario.cluster.nodes),
+        "overcommitted, pressure changes": any(change.node in shared for change in scenario.pressures),
+        "overcommitted, with a scaler": bool(shared) and scenario.scaler is not None,
+    }
+
+
+def _is_shared(scenario: Scenario, recording: Recording) -> bool:
+    """Whether at some instant the runs at work on a node held more vCPUs than it has."""
+    runs = recording.invocations.unique("batch").with_columns(began=pl.col("start") + pl.col("cold_s"))
+    for node in scenario.cluster.nodes:
+        mine = runs.filter((pl.col("node") == node.name) & (pl.col("end") > pl.col("began")))
+        steps = [(at, size) for at, size in mine.select("began", "vcpus").iter_rows()]
+        steps += [(at, -size) for at, size in mine.select("end", "vcpus").iter_rows()]
+        held = 0.0
+        for _, size in sorted(steps):
+            held += size
+            if held > node.vcpus + 1e-9:
+                return True
+    return False
 
 
 def _of_functions(scenario: Scenario) -> Iterator[str]:
@@ -163,6 +192,12 @@ REQUIRED = (
     "transfer takes time",
     "cold starts are free",
     "pressure changes",
+    "overcommitted, someone sensitive",
+    "overcommitted, nobody sensitive",
+    "overcommitted, beside a node that is not",
+    "overcommitted, pressure changes",
+    "overcommitted, with a scaler",
+    "seen: runs share vCPUs",
     "limited queue",
     "late ones are dropped",
     "batches wait",

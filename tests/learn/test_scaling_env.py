@@ -8,13 +8,14 @@ from pettingzoo.test import parallel_api_test
 
 from fairlead.errors import UncoveredError
 from fairlead.learn.environments import ScalingEnv
-from fairlead.learn.environments.scaling import FIELDS
 from fairlead.learn.environments.tenants import Ladder
 from fairlead.learn.environments.worlds import tenants_scenario
 from fairlead.model import SLO, Cluster, Function, Node, Workflow
+from fairlead.policy.simppo.observation import OWN_FIELDS
 from fairlead.profile import Profile, ScalingLaw
 from fairlead.workload import Deterministic, Poisson, Scenario
 
+FIELDS = (*OWN_FIELDS["seven"], "others_slo", "others_utilisation", "others_vcpus", "others_replicas")
 STAY, OUT, IN, FASTER, SLOWER, ROOMIER, TIGHTER = range(7)
 LADDER = Ladder(vcpus=(0.5, 1.0, 2.0), memory_gb=(0.5, 1.0), first_vcpus=1.0, first_memory_gb=0.5)
 
@@ -62,7 +63,7 @@ def test_pettingzoo_finds_nothing_wrong():
 
 
 def test_pettingzoo_finds_nothing_wrong_where_agents_come_and_go():
-    env = ScalingEnv(periods=30, joins={"primes": 5, "resize": 12}, leaves={"base64": 8, "resize": 20})
+    env = ScalingEnv(periods=30, joins={"primes": 5, "image-resize": 12}, leaves={"base64": 8, "image-resize": 20})
     parallel_api_test(env, num_cycles=40)
 
 
@@ -77,11 +78,14 @@ def test_first_observation_shows_what_an_agent_begins_with():
             "cpu_utilisation": 0,
             "memory_utilisation": 0.5,  # 0.25 of 0.5 GB
             "slo_preservation": 1,
-            "vcpus": 2 / 8,
-            "memory": 1 / 8,
-            "replicas": 2 / 4,
             "arrival_rate": 0,
+            "vcpus": 2 / 20,
+            "memory": 1 / 20,
+            "replicas": 2 / 4,
+            "others_slo": 1,
+            "others_utilisation": 0,
             "others_vcpus": 2 / 8,
+            "others_replicas": 2 / 8,
         }
     )
 
@@ -125,7 +129,7 @@ def test_more_vcpus_make_runs_shorter():
     env = make(world(rate_rps=4.0), first_replicas=2)
     slow = np.mean([step(env)[0]["a"]["cpu_utilisation"] for _ in range(20)])
     shown, _ = step(env, a=FASTER)
-    assert shown["a"]["vcpus"] == pytest.approx(4 / 8)
+    assert shown["a"]["vcpus"] == pytest.approx(4 / 20)
     fast = np.mean([step(env)[0]["a"]["cpu_utilisation"] for _ in range(20)])
     assert fast == pytest.approx(slow / 2, rel=0.15)  # half the time
 
@@ -133,10 +137,10 @@ def test_more_vcpus_make_runs_shorter():
 def test_more_memory_is_held_once_new_replicas_have_taken_over():
     env = make(first_replicas=2)
     shown, _ = step(env, a=ROOMIER)
-    assert shown["a"]["memory"] == pytest.approx(2 / 8)
+    assert shown["a"]["memory"] == pytest.approx(2 / 20)
     assert shown["a"]["memory_utilisation"] == pytest.approx(0.25)
     shown, _ = step(env, a=TIGHTER)
-    assert shown["a"]["memory"] == pytest.approx(1 / 8)
+    assert shown["a"]["memory"] == pytest.approx(1 / 20)
 
 
 # --- actions and rewards
@@ -195,7 +199,7 @@ def test_what_cannot_be_done_changes_nothing():
     before, _ = step(env)
     after, rewards = step(env, a=FASTER)  # no room for four replicas of two vCPUs
     assert rewards["a"] == -1
-    assert after["a"]["vcpus"] == before["a"]["vcpus"] == 1.0
+    assert after["a"]["vcpus"] == before["a"]["vcpus"] == pytest.approx(4 / 20)
 
 
 def test_mask_has_what_is_within_the_bounds():
@@ -245,7 +249,7 @@ def test_who_joins_in_mid_episode_acts_from_then_on():
     env = make(world(functions=("a", "b")), joins={"b": 10**9})
     step(env)
     first = see(env.join("b"))
-    assert (first["vcpus"], first["others_vcpus"]) == (2 / 8, 2 / 8)
+    assert (first["vcpus"], first["others_vcpus"]) == pytest.approx((2 / 20, 2 / 8))
     shown, _ = step(env, b=OUT)
     assert shown["b"]["replicas"] == 3 / 4
     assert shown["b"]["arrival_rate"] > 0
@@ -279,7 +283,7 @@ def test_a_chain_stops_when_one_of_its_functions_leaves():
 
 def test_in_a_chain_the_slo_is_shared_by_the_time_of_the_stages():
     env = make(world(functions=("a", "b"), chain=True, slo_s=1.0))
-    assert env.world.slo_s == pytest.approx([0.5, 0.5])
+    assert env.tenancy.site.slo_s == pytest.approx([0.5, 0.5])
 
 
 # --- the same again
@@ -290,7 +294,7 @@ def test_a_seed_repeats_an_episode():
     actions = rng.integers(0, 7, (40, 5))
     runs = []
     for _ in range(2):
-        env = ScalingEnv(periods=60)
+        env = ScalingEnv(periods=60, requests=100_000)
         shown, _ = env.reset(seed=7)
         seen = [np.stack(list(shown.values()))]
         for row in actions:
@@ -302,7 +306,12 @@ def test_a_seed_repeats_an_episode():
 
 def test_random_actions_never_leave_the_space():
     env = ScalingEnv(
-        tenants_scenario(7, nodes=2), periods=120, replicas=(0, 6), joins={"primes": 9}, leaves={"resize": 50}
+        tenants_scenario(7, nodes=2),
+        periods=120,
+        replicas=(0, 6),
+        joins={"primes": 9},
+        leaves={"image-resize": 50},
+        requests=100_000,
     )
     rng = np.random.default_rng(3)
     env.reset(seed=0)
@@ -332,11 +341,10 @@ def test_too_many_open_requests_cut_the_episode_off_and_say_so():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"alpha": 2.0}, r"alpha must be in \[0, 1\]; got 2.0."),
+        ({"alpha": 2.0}, r"slo_weight must be in \[0, 1\]; got 2.0."),
         ({"periods": 0}, "periods must be at least 1; got 0."),
         ({"replicas": (3, 2)}, "first_replicas between"),
         ({"joins": {"z": 1}}, "no function is called 'z'"),
-        ({"rate_scale_rps": 0.0}, "rate_scale_rps must be positive"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
@@ -355,4 +363,4 @@ def test_scenarios_that_cannot_be_scaled_so_are_refused():
     with pytest.raises(UncoveredError, match="workflow a has Deterministic"):
         ScalingEnv(replace(world(), arrivals=(Deterministic("a", 1.0),)), ladder=LADDER)
     with pytest.raises(UncoveredError, match="cannot begin with"):
-        ScalingEnv(world(), ladder=replace(LADDER, memory_gb=(0.125, 0.5), first_memory_gb=0.125))
+        ScalingEnv(world(), ladder=replace(LADDER, memory_gb=(0.0625, 0.125), first_memory_gb=0.125))

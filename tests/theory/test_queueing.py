@@ -65,11 +65,11 @@ def _mmc(servers, load, *marks):
     [
         _mmc(1, 0.5),
         _mmc(1, 0.8),
-        _mmc(1, 0.95),
+        _mmc(1, 0.95, pytest.mark.slow),
         _mmc(2, 0.5),
         _mmc(2, 0.8),
         _mmc(2, 0.95, pytest.mark.slow),
-        _mmc(8, 0.5),
+        _mmc(8, 0.5, pytest.mark.slow),
         _mmc(8, 0.8),
         _mmc(8, 0.95, pytest.mark.slow),
         _mmc(16, 0.5, pytest.mark.slow),

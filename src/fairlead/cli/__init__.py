@@ -19,6 +19,7 @@ COMMANDS = (
     "simulate",
     "plan",
     "reproduce",
+    "train",
     "profile",
     "trace",
     "serve",

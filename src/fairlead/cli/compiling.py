@@ -1,4 +1,4 @@
-"""What is said while machine code is made: that takes a minute, once, and a silent minute looks like a hang.
+"""What is said while machine code is made: that takes a minute or two, once, and a silent minute looks like a hang.
 
 numba takes half a second to load, so it is imported where compiled code is about to be used, and nowhere else.
 """
@@ -80,7 +80,7 @@ def telling(message: str, *, is_quiet: bool = False) -> Iterator[Compiled]:
 def load_engine(*, is_quiet: bool = False) -> float:
     """Load the compiled engine, which is compiled first if need be; gives the seconds that it took."""
     began = perf_counter()
-    with telling("Compiling the engine (once; about a minute)...", is_quiet=is_quiet):
+    with telling("Compiling the engine (once; a minute or two)...", is_quiet=is_quiet):
         import_module(ENGINE)
     return perf_counter() - began
 

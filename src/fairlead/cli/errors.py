@@ -10,7 +10,7 @@ from typing import ParamSpec
 
 import typer
 
-from fairlead.errors import ConfigError, FairleadError, UncoveredError, UnknownNameError
+from fairlead.errors import ConfigError, FairleadError, MissingExtraError, UncoveredError, UnknownNameError
 
 FAILED = 1
 WRONG_USE = 2
@@ -41,7 +41,9 @@ class Failure:
             message = str(error)
         else:
             message = f"Unforeseen, so a fault in Fairlead or in a policy: {_first_line(error)}"
-        is_wrong_use = isinstance(error, UsageError | ConfigError | UnknownNameError | UncoveredError)
+        is_wrong_use = isinstance(
+            error, UsageError | ConfigError | UnknownNameError | UncoveredError | MissingExtraError
+        )
         return cls(
             message=message,
             code=WRONG_USE if is_wrong_use else FAILED,

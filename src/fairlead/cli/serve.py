@@ -1,6 +1,7 @@
 """`fairlead serve`: an app, served under its objective on this machine."""
 
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,12 @@ def serve(
     apps: Annotated[list[Path] | None, typer.Argument(metavar="APP...", help="App files, such as app.py.")] = None,
     policy: Annotated[str | None, typer.Option(help="Who dispatches, instead of the app's own choice.")] = None,
     scaler: Annotated[str | None, typer.Option(help="Who scales, if anybody.")] = None,
+    control_period: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How often the scaler decides, such as 2s; by default 10s.")
+    ] = None,
+    overcommit: Annotated[
+        float | None, typer.Option(help="How many times their vCPUs the nodes promise to replicas; by default once.")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter: policy.margin_s=0.002.")
     ] = None,
@@ -54,6 +61,10 @@ def serve(
     paths = _app_paths(apps or [], allow_deploy)
     folder = (state or STATE / (paths[0].stem if paths else "apps")).resolve()
     parameters = _parameters(settings or [], policy, scaler)
+    if overcommit is not None and not 1 <= overcommit < inf:
+        raise UsageError(f"--overcommit must be at least 1 and finite; got {overcommit:g}.")
+    if control_period is not None and scaler in (None, "none"):
+        raise UsageError("--control-period needs --scaler, whose period it is.")
     order = ServeOrder(
         state=str(folder),
         apps=tuple(str(path) for path in paths),
@@ -61,6 +72,8 @@ def serve(
         policy_parameters=parameters["policy"],
         scaler=None if scaler == "none" else scaler,
         scaler_parameters=parameters["scaler"],
+        control_period_s=None if control_period is None else _duration(control_period, "--control-period"),
+        overcommit=overcommit,
         limits=limits,
         records=not no_records,
         token_file=None if token_file is None else str(token_file.resolve()),
@@ -68,7 +81,7 @@ def serve(
         callback_prefixes=tuple(callback_allow or ()),
         max_body_bytes=int(max_body_mb * 2**20),
         max_open=max_open,
-        drain_limit_s=_duration(drain),
+        drain_limit_s=_duration(drain, "--drain"),
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,8 +125,8 @@ def _parameters(settings: Sequence[str], policy: str | None, scaler: str | None)
     return found
 
 
-def _duration(text: str) -> float:
+def _duration(text: str, option: str) -> float:
     try:
-        return seconds(text, "--drain")
+        return seconds(text, option)
     except ValueError as error:
         raise UsageError(str(error)) from error

@@ -74,6 +74,8 @@ def frame(status: Status, url: str) -> RenderableType:
 
 def _heading(app: AppStatus) -> Text:
     text = f"{app.name}, generation {app.generation}, under {app.policy}"
+    if app.scaler is not None:
+        text += f", scaled by {app.scaler}"
     if app.draining:
         text += f"; {app.draining} older still draining"
     if app.refused_actions:
@@ -101,7 +103,8 @@ def _workflows(workflows: tuple[WorkflowStatus, ...]) -> Table:
 
 
 def _functions(functions: tuple[FunctionStatus, ...]) -> Table:
-    table = _table(("function", "waiting", "starting", "idle", "busy", "batch size", "predicted", "took", "total"))
+    instances = ("starting", "idle", "busy", "wanted", "vCPUs")
+    table = _table(("function", "waiting", *instances, "batch size", "predicted", "took", "total"))
     for one in functions:
         table.add_row(
             one.name,
@@ -109,6 +112,8 @@ def _functions(functions: tuple[FunctionStatus, ...]) -> Table:
             str(one.starting),
             str(one.idle),
             str(one.busy),
+            _NONE if one.replicas is None else str(one.replicas),
+            f"{one.vcpus:g}",
             _NONE if one.recent_batch_size is None else f"{one.recent_batch_size:.1f}",
             _number(one.predicted_s, "seconds"),
             _number(one.observed_s, "seconds"),

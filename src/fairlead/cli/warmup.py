@@ -21,11 +21,15 @@ from fairlead.workload.traces import chunks, generate
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Something that is compiled: its name, the package whose functions they are, and what makes all of them."""
+    """Something that is compiled: its name, the package whose functions they are, and what makes all of them.
+
+    `takes` tells those who wait how long that is, on one core.
+    """
 
     name: str
     package: str
     make: Callable[[], None]
+    takes: str = "a few seconds"
 
 
 def warmup(
@@ -41,7 +45,7 @@ def warmup(
     compiled = 0
     for part in PARTS:
         at = perf_counter()
-        with telling(f"Compiling {part.name} (once; up to a minute)...", is_quiet=is_quiet) as told:
+        with telling(f"Compiling {part.name} (once; {part.takes})...", is_quiet=is_quiet) as told:
             part.make()
         compiled += told.count
         if told.count and not is_quiet:
@@ -122,8 +126,13 @@ def kept_functions(package: str) -> list[Any]:
 
 
 PARTS = (
-    Part(name="the compiled engine", package=ENGINE, make=_make_engine),
-    Part(name="the configuration search", package="fairlead.planning.search", make=_make_search),
+    Part(name="the compiled engine", package=ENGINE, make=_make_engine, takes="one to two minutes"),
+    Part(
+        name="the configuration search",
+        package="fairlead.planning.search",
+        make=_make_search,
+        takes="a quarter of a minute",
+    ),
     Part(name="the Bayesian optimiser", package="fairlead.planning.bayesian", make=_make_optimiser),
     Part(name="the streams of traces", package="fairlead.workload.traces", make=_make_streams),
 )

@@ -82,6 +82,41 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.keep_alive.run",
         2,
     ),
+    "simppo-contention": Experiment(
+        "Functions beside a CPU hog (WoSC 2021): measured slow-downs and those of a processor-sharing queue",
+        "fairlead.experiments.simppo_contention.run",
+        5,
+    ),
+    "simppo-live": Experiment(
+        "Scalers live: SIMPPO, thresholds and fixed replicas on real functions of this machine",
+        "fairlead.experiments.simppo_live.run",
+        20,
+    ),
+    "simppo-isolation": Experiment(
+        "SIMPPO: performance isolation of twelve functions on one cluster, against five rivals",
+        "fairlead.experiments.simppo_isolation.run",
+        12,
+    ),
+    "simppo-incremental": Experiment(
+        "SIMPPO: reward drop and retraining when one function is added, with 5 to 110 functions",
+        "fairlead.experiments.simppo_incremental.run",
+        10,
+    ),
+    "simppo-ablation": Experiment(
+        "SIMPPO: what it is worth to see the others, and how",
+        "fairlead.experiments.simppo_ablation.run",
+        10,
+    ),
+    "simppo-workflows": Experiment(
+        "SIMPPO, workflow-aware: end-to-end attainment of four workflows",
+        "fairlead.experiments.simppo_workflows.run",
+        8,
+    ),
+    "simppo-reference": Experiment(
+        "SIMPPO's learner on the closed-form environment, beside the enumerated optimum and stable-baselines3",
+        "fairlead.experiments.simppo_reference.run",
+        8,
+    ),
     "table-4.1": Experiment(
         "Serverless accelerators, Table 4.1: FIFO, Clockwork and admission control on one CPU and one GPU",
         "fairlead.experiments.table_4_1.run",

@@ -89,7 +89,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine. Every node of a kind has the same speed: work takes 1/speed of its profiled time."""
+    """One machine. Every node of a kind has the same speed: work takes 1/speed of its profiled time.
+
+    With an `overcommit` above 1 it takes instances of so many times its vCPUs, and runs share what there is: those at
+    work slow each other down as soon as they hold more vCPUs than the machine has (`profile.interference.contention`).
+    """
 
     name: str
     kind: str
@@ -97,6 +101,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     memory_gb: float = inf
     devices: tuple[Device, ...] = ()
     speed: float = 1.0
+    overcommit: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.vcpus < inf:
@@ -107,6 +112,15 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"speed must be positive and finite; got {self.speed}.")
         if self.vcpus == 0 and not self.devices:
             raise ValueError("a node needs vcpus or vgpus; got 0 of both.")
+        if not 1 <= self.overcommit < inf:
+            raise ValueError(f"overcommit must be at least 1 and finite; got {self.overcommit}.")
+        if self.overcommit > 1 and self.vcpus == 0:
+            raise ValueError(f"overcommit must be 1 on a node without vcpus; got {self.overcommit}.")
+
+    @property
+    def capacity_vcpus(self) -> float:
+        """vCPUs that instances may hold here at once."""
+        return self.vcpus * self.overcommit
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):

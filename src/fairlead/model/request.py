@@ -38,7 +38,11 @@ class Invocation(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class Instance(msgspec.Struct, frozen=True, gc=False):
-    """One running copy of a function, as a policy sees it. `device` is -1 without an accelerator."""
+    """One running copy of a function, as a policy sees it. `device` is -1 without an accelerator.
+
+    `running` is how many invocations are in its batch, and `run_start` when that began to run, its cold start over;
+    infinity without a batch, or while it starts. A replica of a scaled function that `is_draining` takes no more work.
+    """
 
     id: int
     function: str
@@ -49,3 +53,7 @@ class Instance(msgspec.Struct, frozen=True, gc=False):
     memory_gb: float
     is_ready: bool
     is_idle: bool
+    is_replica: bool = False
+    is_draining: bool = False
+    running: int = 0
+    run_start: float = inf

@@ -13,7 +13,7 @@ def slots(node: Node, function: Function, configuration: Configuration) -> int:
     parts = [inf]
     memory_gb = configuration.memory_gb or function.memory_gb
     if configuration.vcpus:
-        parts.append(_times(node.vcpus, configuration.vcpus))
+        parts.append(_times(node.capacity_vcpus, configuration.vcpus))
     if memory_gb:
         parts.append(_times(node.memory_gb, memory_gb))
     if configuration.vgpus:

@@ -5,7 +5,7 @@ from fairlead.model import MIG_SIZES, Configuration, Function, Node
 
 def could_hold(node: Node, device: int | None, function: Function, configuration: Configuration) -> bool:
     """Whether a run could be on a device of a node; None stands for its vCPUs, for what needs no accelerator."""
-    if configuration.vcpus > node.vcpus or (configuration.memory_gb or function.memory_gb) > node.memory_gb:
+    if configuration.vcpus > node.capacity_vcpus or (configuration.memory_gb or function.memory_gb) > node.memory_gb:
         return False
     if device is None:
         return configuration.vgpus == 0

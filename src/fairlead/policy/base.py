@@ -238,6 +238,14 @@ class View(Protocol):
         """Every instance of a function, oldest first. A full listing."""
         ...
 
+    def scaled(self, function: str) -> Scale | None:
+        """How many replicas a scaled function is to have, and in what size; None if the dispatcher starts instances."""
+        ...
+
+    def resizes(self, function: str, vcpus: float, memory_gb: float = 0.0) -> bool:
+        """Whether such a Resize would be carried out now."""
+        ...
+
     def idle(self, node: str) -> tuple[Instance, ...]:
         """The idle instances on a node that hold anything, in the order in which they would be evicted."""
         ...
@@ -296,3 +304,14 @@ class Policy:
 
     def observe(self, record: Record) -> None:
         """See one finished invocation."""
+
+    def notes(self) -> Mapping[str, Mapping[str, float]]:
+        """What a scaler wants seen besides its actions: numbers by function, then by name, such as `shadow_replicas`.
+
+        The live runtime reads them after every control period, for its records, its status and its metrics. Names are
+        few and stay the same; nothing is decided by them.
+        """
+        return {}
+
+    def close(self) -> None:
+        """End what was started for this run, such as processes: the live runtime has no more use for the policy."""

@@ -42,6 +42,9 @@ BUILT_IN: Mapping[str, str] = {
     "mqfq-sticky": "fairlead.policy.kaas.mqfq_sticky:MqfqSticky",
     "orion": "fairlead.policy.orion.policy:Orion",
     "punctual": "fairlead.policy.punctual.policy:Punctual",
+    "simppo": "fairlead.policy.simppo.policy:Simppo",
+    "static-replicas": "fairlead.policy.static_replicas:StaticReplicas",
+    "threshold": "fairlead.policy.threshold:Threshold",
 }
 
 

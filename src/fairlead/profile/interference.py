@@ -13,6 +13,16 @@ def slowdown(sensitivity: float, others_load: float, pressure: float) -> float:
     return 1.0 + sensitivity * (max(0.0, others_load) + pressure)
 
 
+def contention(running_share: float, pressure: float) -> float:
+    """What sharing the vCPUs of an overcommitted node costs every run there.
+
+    `running_share` is the vCPUs of all runs at work over those of the machine, the run itself included; `pressure` as
+    above. Nothing while there is enough for all. Beyond that the vCPUs are divided in proportion to what each holds,
+    as by CPU shares: of k vCPUs a run with s of all S gets k x s / S, so that it goes at 1 / (S / k) of its pace.
+    """
+    return max(1.0, running_share + pressure)
+
+
 def device_slowdown(gpu_sensitivity: float, others_share: float) -> float:
     """What the others on the same device cost a run where MPS lets them run side by side.
 

@@ -132,7 +132,8 @@ class Table(_Law, frozen=True, dict=True):
 class ScalingLaw(_Law, frozen=True, kw_only=True):
     """t1 * (a + (1 - a) * batch^beta * vcpus^-gamma * vgpus^-delta): part fixed, part scaling.
 
-    `t1_s` is the time of one invocation on one vCPU and (where used) one vGPU.
+    `t1_s` is the time of one invocation on one vCPU and (where used) one vGPU. vCPUs beyond `threads` change nothing:
+    code that runs on one thread gains up to one vCPU, and no more.
     """
 
     t1_s: float
@@ -140,9 +141,12 @@ class ScalingLaw(_Law, frozen=True, kw_only=True):
     beta: float = 0.5
     gamma: float = 0.1
     delta: float = 0.5
+    threads: float = inf
 
     def __post_init__(self) -> None:
         _check_seconds("t1_s", self.t1_s)
+        if not self.threads >= 1:
+            raise ValueError(f"threads must be at least 1; got {self.threads}.")
         if not 0 <= self.fixed <= 1:
             raise ValueError(f"fixed must be in [0, 1]; got {self.fixed}.")
         for name in ("beta", "gamma", "delta"):
@@ -153,7 +157,7 @@ class ScalingLaw(_Law, frozen=True, kw_only=True):
     def mean_s(self, configuration: Configuration, kind: str) -> float:
         scale = pow(configuration.batch, self.beta)
         if configuration.vcpus:
-            scale *= pow(configuration.vcpus, -self.gamma)
+            scale *= pow(min(configuration.vcpus, self.threads), -self.gamma)
         if configuration.vgpus:
             scale *= pow(configuration.vgpus, -self.delta)
         return self.t1_s * (self.fixed + (1 - self.fixed) * scale)

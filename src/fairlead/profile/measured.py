@@ -23,7 +23,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How long a warm run takes in one configuration, on a node of speed 1: measured `count` times, or predicted.
 
-    Without `kind` it holds on every kind of node. A predicted point has a mean only.
+    Without `kind` it holds on every kind of node. A predicted point has a mean only. `cpu_s` is the mean CPU time of a
+    run, without what it waited for its turn.
     """
 
     batch: int = 1
@@ -34,11 +35,12 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     p50_s: float | None = None
     p95_s: float | None = None
     p99_s: float | None = None
+    cpu_s: float | None = None
     count: int = 0
     is_predicted: bool = False
 
     def __post_init__(self) -> None:
-        _check_not_negative(self, "mean_s", "p50_s", "p95_s", "p99_s", "count")
+        _check_not_negative(self, "mean_s", "p50_s", "p95_s", "p99_s", "cpu_s", "count")
         if self.is_predicted and self.count:
             raise ValueError(f"count must be 0 where is_predicted is true; got {self.count}.")
         self.configuration()
@@ -66,8 +68,9 @@ class MeasuredFunction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """All that was measured of a function.
 
     `memory_gb` is the most that an instance held, `output_mb` the mean size of one output. `noise` is the relative
-    standard deviation of runs in the same configuration. `held_out_error` is the mean relative error of the predictor
-    on measured points that it was not shown; None where nothing is predicted and nothing could be held out.
+    standard deviation of runs in the same configuration, `cpu_noise` that of their CPU time. `held_out_error` is the
+    mean relative error of the predictor on measured points that it was not shown; None where nothing is predicted and
+    nothing could be held out.
     """
 
     points: tuple[Point, ...]
@@ -75,10 +78,11 @@ class MeasuredFunction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     memory_gb: float = 0.0
     output_mb: float = 0.0
     noise: float = 0.0
+    cpu_noise: float | None = None
     held_out_error: float | None = None
 
     def __post_init__(self) -> None:
-        _check_not_negative(self, "memory_gb", "output_mb", "noise", "held_out_error")
+        _check_not_negative(self, "memory_gb", "output_mb", "noise", "cpu_noise", "held_out_error")
         if not self.points:
             raise ValueError("points must hold at least one point.")
         seen: set[tuple[str | None, Configuration]] = set()

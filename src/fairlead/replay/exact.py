@@ -8,7 +8,7 @@ import numpy as np
 from fairlead.engine.core.books import Rows
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.site import make_site
-from fairlead.engine.live.runtime import FALLBACK
+from fairlead.engine.live.fallback import fall_back
 from fairlead.errors import ConfigError, Fault, PolicyError
 from fairlead.model import INSTANCE_SCHEMA, INVOCATION_SCHEMA, REQUEST_SCHEMA
 from fairlead.policy import Policy, make_policy
@@ -55,8 +55,8 @@ def check_exactly(run: LoggedRun) -> Difference | None:
     for now, events in run.instants:
         try:
             controller.handle(now, events)
-        except PolicyError:  # the live runtime let another policy take over, and so must this
-            _fall_back(run, controller)
+        except PolicyError as error:  # the live runtime let another policy take over, and so must this
+            fall_back(controller, error)
     tables = {
         "requests": (run.requests, rows.requests),
         "invocations": (run.invocations, rows.invocations),
@@ -83,12 +83,6 @@ def _controller(run: LoggedRun, rows: Rows) -> Controller:
             except Exception as error:
                 raise PolicyError(names[i], 0.0, error) from error
     return Controller(scenario, dispatcher, scaler, None, names, rows)
-
-
-def _fall_back(run: LoggedRun, controller: Controller) -> None:
-    fallback = make_policy(FALLBACK)
-    fallback.prepare(make_site(run.head.scenario), np.random.default_rng(0))
-    controller.decisions.replace(fallback, FALLBACK)
 
 
 def _made(choice: PolicyChoice) -> Policy:

@@ -310,7 +310,7 @@ def _utilisation(recording: Recording, ran: pl.DataFrame, makespan: float) -> di
 
     return {
         node.name: Utilisation(
-            vcpu=share(used.get(node.name, (0.0, 0.0))[0], node.vcpus),
+            vcpu=share(used.get(node.name, (0.0, 0.0))[0], node.capacity_vcpus),
             vgpu=share(used.get(node.name, (0.0, 0.0))[1], sum(device.vgpus for device in node.devices)),
         )
         for node in recording.cluster.nodes

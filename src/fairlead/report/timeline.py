@@ -112,7 +112,7 @@ def _strips(one: Series, end_s: float) -> tuple[list[Strip], int]:
 
 
 def _resources(node: Node) -> list[tuple[str, str, float]]:
-    found = [("CPU", "vcpus", node.vcpus), ("GPU", "vgpus", sum(device.vgpus for device in node.devices))]
+    found = [("CPU", "vcpus", node.capacity_vcpus), ("GPU", "vgpus", sum(device.vgpus for device in node.devices))]
     return [one for one in found if one[2] > 0]
 
 

@@ -125,6 +125,7 @@ def cluster(
     memory_gb: float = inf,
     device_memory_gb: float = inf,
     speed: float = 1.0,
+    overcommit: float = 1.0,
     kind: str = "plain",
     beside: Cluster | None = None,
     bandwidth_gbps: float = inf,
@@ -139,7 +140,15 @@ def cluster(
         Device(vgpus=vgpus, memory_gb=device_memory_gb, sharing=sharing) for _ in range(devices if vgpus else 0)
     )
     more = tuple(
-        Node(name=f"n{i}", kind=kind, vcpus=vcpus, memory_gb=memory_gb, devices=gpus, speed=speed)
+        Node(
+            name=f"n{i}",
+            kind=kind,
+            vcpus=vcpus,
+            memory_gb=memory_gb,
+            devices=gpus,
+            speed=speed,
+            overcommit=overcommit,
+        )
         for i in range(len(before), len(before) + nodes)
     )
     return Cluster(nodes=before + more, bandwidth_gbps=bandwidth_gbps, price=price)

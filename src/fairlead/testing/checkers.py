@@ -196,7 +196,7 @@ def _check_sums(what: str, uses: Iterable[tuple[tuple[str | int, ...], float, fl
 def _limit(what: str, place: tuple[str | int, ...], cluster: Cluster) -> float:
     node = _node(cluster, str(place[0]))
     if len(place) == 1:
-        return node.memory_gb if "memory" in what else node.vcpus
+        return node.memory_gb if "memory" in what else node.capacity_vcpus
     device = node.devices[int(place[1])]
     return device.memory_gb if "memory" in what else device.vgpus
 

@@ -41,11 +41,13 @@ def look(view: View, scenario: Scenario) -> dict[str, object]:
     answers["devices()"] = view.devices()
     for function, profile in scenario.profiles.items():
         answers[f"instances({function})"] = view.instances(function)
+        answers[f"scaled({function})"] = view.scaled(function)
         estimate = view.profile(function)
         for configuration in profile.configurations:
             case = f"{function}, {configuration}"
             answers[f"profile({function}).latency_s({configuration})"] = estimate.latency_s(configuration)
             answers[f"profile({function}).cost_usd({configuration})"] = estimate.cost_usd(configuration)
+            answers[f"resizes({case})"] = view.resizes(function, configuration.vcpus)
             answers[f"place({case})"] = view.place(function, configuration)
             answers[f"place({case}, emptiest)"] = view.place(function, configuration, "emptiest")
             for node in view.nodes:

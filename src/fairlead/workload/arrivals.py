@@ -268,15 +268,21 @@ class AzureLike(msgspec.Struct, frozen=True):
     def times(self, rng: np.random.Generator, duration_s: float) -> Times:
         """Sorted instants. Levels and instants have generators of their own: a longer run begins like a shorter one."""
         levels, instants = rng.spawn(2)
-        sigma = float(np.sqrt(np.log1p(self.cv**2)))
         parts: list[Times] = []
-        deviation = float(levels.normal())
-        for period in range(int(np.ceil(duration_s / self.period_s))):
-            mean = self.rate_rps * self.period_s * float(np.exp(sigma * deviation - sigma**2 / 2))
-            offsets = np.sort(instants.random(int(instants.poisson(mean))))
+        for period, level in enumerate(self.levels(levels, int(np.ceil(duration_s / self.period_s)))):
+            offsets = np.sort(instants.random(int(instants.poisson(self.rate_rps * self.period_s * level))))
             parts.append((period + offsets) * self.period_s)
-            deviation = self.correlation * deviation + float(levels.normal()) * float(np.sqrt(1 - self.correlation**2))
         return _within(np.concatenate(parts), duration_s) if parts else np.empty(0)
+
+    def levels(self, rng: np.random.Generator, periods: int) -> Times:
+        """The rate in each of so many periods, over its mean."""
+        sigma = float(np.sqrt(np.log1p(self.cv**2)))
+        levels = np.empty(periods)
+        deviation = float(rng.normal())
+        for period in range(periods):
+            levels[period] = np.exp(sigma * deviation - sigma**2 / 2)
+            deviation = self.correlation * deviation + float(rng.normal()) * float(np.sqrt(1 - self.correlation**2))
+        return levels
 
     def expected(self, duration_s: float) -> float:
         """Mean rate times duration."""

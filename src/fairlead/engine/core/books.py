@@ -53,12 +53,13 @@ class Rows:
 class Books:
     """Writes the rows, and shows finished invocations to the policies that want to see them."""
 
-    __slots__ = ("_invocations", "_observers", "recorder")
+    __slots__ = ("_invocations", "_observers", "failure", "recorder")
 
     def __init__(self, policies: Sequence[tuple[str, Policy]], recorder: Recorder) -> None:
         self.recorder = recorder
         self._invocations = recorder.invocations
         self._observers: list[tuple[str, Policy]] = []
+        self.failure: PolicyError | None = None  # of an observer; raised when all of the instant has been applied
         self.watch(policies)
 
     def watch(self, policies: Sequence[tuple[str, Policy]], beside: Policy | None = None) -> None:
@@ -135,7 +136,9 @@ class Books:
             try:
                 policy.observe(record)
             except Exception as error:
-                raise PolicyError(name, now, error) from error
+                if self.failure is None:
+                    self.failure = PolicyError(name, now, error)
+                    self.failure.__cause__ = error
 
     def request(
         self,

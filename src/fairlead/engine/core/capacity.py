@@ -109,7 +109,7 @@ class NodeState:
 
     def reset(self) -> None:
         """Everything free again, as after a restart."""
-        self.total = self.free = milli(self.node.vcpus)
+        self.total = self.free = milli(self.node.capacity_vcpus)
         self.memory_free = mebi(self.node.memory_gb)
         self.held = self.memory_held = 0
         counts = self.memory_counts

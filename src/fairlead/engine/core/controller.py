@@ -140,6 +140,10 @@ class Controller:
             self.replicas.reconcile()
         if self.waiting.tasks or self.fresh or self.decisions.wake_due:
             self.decisions.ask_dispatcher(now)
+        failure = self.books.failure
+        if failure is not None:
+            self.books.failure = None
+            raise failure
         return effects
 
     @property

@@ -35,6 +35,7 @@ class Decisions:
         "_controller",
         "_decide",
         "_decision_time",
+        "_dispatcher",
         "_dispatcher_name",
         "_missed",
         "_next_batch",
@@ -48,6 +49,7 @@ class Decisions:
         "_steps",
         "_stopwatch",
         "_waiting",
+        "adjustments",
         "control_due",
         "refusals",
         "times_s",
@@ -72,6 +74,7 @@ class Decisions:
         self._running = controller.running
         self._waiting = controller.waiting
         self.view = ControllerView(controller)
+        self._dispatcher = dispatcher
         self._decide = dispatcher.decide
         self._scaler = scaler
         self._dispatcher_name, self._scaler_name = names
@@ -84,6 +87,7 @@ class Decisions:
         self._missed = False  # something came up while the dispatcher was thinking
         self.wake_due = False
         self.control_due = False
+        self.adjustments = 0  # how often the scaler was asked
         self.refusals: list[Refusal] = []
         self.times_s: list[float] = []  # how long each call of the dispatcher really took
         self._carry: dict[type, Callable[..., str | None]] = {
@@ -150,8 +154,17 @@ class Decisions:
 
     def replace(self, dispatcher: base.Policy, name: str) -> None:
         """Let another dispatcher decide from now on; the caller has prepared it."""
-        self._decide, self._dispatcher_name = dispatcher.decide, name
+        self._dispatcher, self._decide, self._dispatcher_name = dispatcher, dispatcher.decide, name
         self._controller.books.watch([(name, dispatcher)], beside=self._scaler)
+
+    def replace_scaler(self, scaler: base.Policy, name: str) -> None:
+        """Let another scaler adjust from the next control period on; the caller has prepared it."""
+        self._scaler, self._scaler_name = scaler, name
+        self._controller.books.watch([(name, scaler)], beside=self._dispatcher)
+
+    def is_scaler(self, name: str) -> bool:
+        """Whether the scaler goes by this name in messages."""
+        return self._scaler is not None and name == self._scaler_name
 
     def order(self, event: ev.Ordered) -> None:
         """Carry out what an operator asks for, or note why it cannot be."""
@@ -162,6 +175,7 @@ class Decisions:
     def ask_scaler(self, now: float) -> None:
         """Let the scaler adjust, once per control period."""
         self.control_due = False
+        self.adjustments += 1
         self._await_control()
         assert self._scaler is not None
         self._ask(self._scaler_name, self._scaler.adjust, now)
@@ -222,13 +236,11 @@ class Decisions:
         now = self._controller.now
         is_new = False
         if function in self._replicas.sets:
-            instance = self._replicas.find(function, node.name, action.device)
-            if instance is None:
-                return f"{function} is scaled and has no free replica on {action.node}"
-            size = msgspec.structs.replace(instance.configuration, batch=configuration.batch)
-            shape = self._beliefs.shape(function, size)
-            if shape is None:
-                return f"{function} has no configuration {size}, the size of its replica"
+            instance = self._replicas.find(function, node.name, action.device, configuration.batch)
+            shape = None if instance is None else self._replicas.shape_of(instance, configuration.batch)
+            if instance is None or shape is None:
+                what = "" if configuration.batch == 1 else f" that takes batches of {configuration.batch}"
+                return f"{function} is scaled and has no free replica on {action.node}{what}"
             self._replicas.take(instance)
         else:
             fits = shape.fits(node, action.device)

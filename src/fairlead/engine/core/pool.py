@@ -19,11 +19,22 @@ from fairlead.model import Configuration, Function
 class Pool:
     """Every instance, by id and by where it is idle. `on_stop(instance, cause)` is told of each one that ends."""
 
-    __slots__ = ("_idle_on", "_kernels", "_next_id", "_on_stop", "_placement", "_timers", "flavours", "instances")
+    __slots__ = (
+        "_idle_on",
+        "_kernels",
+        "_next_id",
+        "_of",
+        "_on_stop",
+        "_placement",
+        "_timers",
+        "flavours",
+        "instances",
+    )
 
     def __init__(self, placement: Placement, timers: Timers, on_stop: Callable[[InstanceState, str], None]) -> None:
         self.instances: dict[int, InstanceState] = {}
         self.flavours: dict[tuple[str, int, int], Flavour] = {}
+        self._of: dict[str, dict[int, InstanceState]] = {}  # by function
         self._kernels: dict[str, Kernel] = {}  # by function
         self._placement = placement
         self._timers = timers
@@ -103,6 +114,7 @@ class Pool:
         self._next_id += 1
         instance.on_demand = on_demand
         self.instances[instance.id] = instance
+        self._of.setdefault(instance.flavour.function.name, {})[instance.id] = instance
         self._take(instance, now)
         kernel = instance.flavour.kernel
         if kernel is not None and device is not None:
@@ -147,11 +159,15 @@ class Pool:
             if instance in starting:
                 starting.remove(instance)
         instance.is_idle = False
-        del self.instances[instance.id]
+        self._forget(instance)
         kernel = instance.flavour.kernel
         if kernel is not None and instance.device is not None:
             instance.device.buffers.leave(kernel, is_kept=cause == "evicted")
         self._on_stop(instance, cause)
+
+    def of(self, function: str) -> Iterable[InstanceState]:
+        """The instances of a function, oldest first."""
+        return self._of.get(function, {}).values()
 
     def idle_on(self, node: NodeState) -> Iterable[InstanceState]:
         """The idle instances on a node that hold anything, least recently used first."""
@@ -170,7 +186,7 @@ class Pool:
             flavour.starting.pop(node.index, None)
             flavour.warm &= ~node.bit
             instance.is_idle = False
-            del self.instances[instance.id]
+            self._forget(instance)
         self._idle_on.pop(node.index, None)
         return lost
 
@@ -179,6 +195,10 @@ class Pool:
         while node.held > node.free or node.memory_held > node.memory_free:
             self._evict_from(node, None, now)
         self._placement.update(node)
+
+    def _forget(self, instance: InstanceState) -> None:
+        del self.instances[instance.id]
+        del self._of[instance.flavour.function.name][instance.id]
 
     def _take(self, instance: InstanceState, now: float) -> None:
         """Use capacity for an instance, evicting idle ones that hold what it needs."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlead.engine.core import effects as fx
-from fairlead.engine.core.capacity import InstanceState, NodeState, milli
+from fairlead.engine.core.capacity import InstanceState, NodeState, Shape, milli
 from fairlead.model import Configuration
 from fairlead.policy import base
 
@@ -36,6 +36,10 @@ class ReplicaSet:
     def living(self) -> list[InstanceState]:
         """Replicas that are not on their way out."""
         return [instance for instance in self.instances if not instance.is_draining]
+
+    def resting(self) -> list[InstanceState]:
+        """Those of them that have no batch."""
+        return [instance for instance in self.living() if instance.batch < 0]
 
 
 class Replicas:
@@ -75,8 +79,8 @@ class Replicas:
         if found is None:
             self.in_use = True
             found = self.sets[action.function] = ReplicaSet(action.function, configuration)
-            for instance in list(controller.pool.instances.values()):
-                if instance.flavour.function.name == action.function and instance.is_idle:
+            for instance in list(controller.pool.of(action.function)):
+                if instance.is_idle:
                     controller.pool.stop(instance, controller.now, "retired")
         found.target = action.instances
         found.is_ending = False
@@ -99,27 +103,33 @@ class Replicas:
 
     def resize(self, action: base.Resize) -> str | None:
         """Carry out a Resize: vCPUs in place where there is room, memory by replacement."""
-        found = self.sets.get(action.function)
-        if found is None:
-            return f"{action.function} is not scaled"
-        controller = self._controller
-        memory_gb = action.memory_gb or found.configuration.memory_gb
-        wanted = msgspec.structs.replace(found.configuration, vcpus=action.vcpus, memory_gb=memory_gb)
-        if controller.beliefs.shape(action.function, wanted) is None:
-            return f"{action.function} has no configuration {wanted}"
-        idle = [instance for instance in found.living() if instance.batch < 0]
-        grow_on: dict[str, int] = {}
-        for instance in idle:
-            grow_on[instance.node.name] = grow_on.get(instance.node.name, 0) + milli(action.vcpus) - instance.vcpus
-        if any(controller.nodes[name].free < more for name, more in grow_on.items()):
-            return f"{action.function} at {wanted} does not fit where its replicas are"
-        is_same_memory = memory_gb == found.configuration.memory_gb
+        refusal = self.resize_refusal(action)
+        if refusal is not None:
+            return refusal
+        found = self.sets[action.function]
+        wanted = _resized(found, action)
+        is_same_memory = wanted.memory_gb == found.configuration.memory_gb
         found.configuration = wanted
         if is_same_memory:
-            for instance in idle:  # those at work follow when their batch ends
+            for instance in found.resting():  # those at work follow when their batch ends
                 self._adapt(found, instance)
         else:
             self._replace_all(found)
+        return None
+
+    def resize_refusal(self, action: base.Resize) -> str | None:
+        """Why a Resize cannot be carried out now; None if it can."""
+        found = self.sets.get(action.function)
+        if found is None:
+            return f"{action.function} is not scaled"
+        controller, wanted = self._controller, _resized(found, action)
+        if controller.beliefs.shape(action.function, wanted) is None:
+            return f"{action.function} has no configuration {wanted}"
+        grow_on: dict[str, int] = {}
+        for instance in found.resting():
+            grow_on[instance.node.name] = grow_on.get(instance.node.name, 0) + milli(action.vcpus) - instance.vcpus
+        if any(controller.nodes[name].free < more for name, more in grow_on.items()):
+            return f"{action.function} at {wanted} does not fit where its replicas are"
         return None
 
     def move(self, action: base.Move) -> str | None:
@@ -161,21 +171,37 @@ class Replicas:
 
     # --- what the controller asks and tells ------------------------------------------------------------------------
 
-    def find(self, function: str, node: str, device: int | None) -> InstanceState | None:
-        """A free replica on a node."""
+    def find(self, function: str, node: str, device: int | None, batch: int) -> InstanceState | None:
+        """A free replica on a node that takes batches of this size."""
         for instance in self.sets[function].idle.get(node, ()):
-            if device is None or (instance.device is not None and instance.device.index == device):
+            is_there = device is None or (instance.device is not None and instance.device.index == device)
+            if is_there and self._takes(instance, batch):
                 return instance
         return None
+
+    def shape_of(self, instance: InstanceState, batch: int) -> Shape | None:
+        """How a replica runs a batch of this size; None if its function has no such configuration for where it is."""
+        size = instance.configuration
+        if size.batch != batch:
+            size = msgspec.structs.replace(size, batch=batch)
+        shape = self._controller.beliefs.shape(instance.flavour.function.name, size)
+        return shape if shape is not None and instance.node.kind in shape.beliefs else None
+
+    def _takes(self, instance: InstanceState, batch: int) -> bool:
+        return instance.configuration.batch == batch or self.shape_of(instance, batch) is not None
 
     def take(self, instance: InstanceState) -> None:
         """Let a free replica work."""
         self.sets[instance.flavour.function.name].idle[instance.node.name].remove(instance)
         instance.is_idle = False
 
-    def place(self, function: str) -> str | None:
-        """The node with the most free replicas."""
-        counts = {node: len(idle) for node, idle in self.sets[function].idle.items() if idle}
+    def place(self, function: str, batch: int) -> str | None:
+        """The node with the most free replicas that take batches of this size."""
+        able = {
+            node: sum([i.configuration.batch == batch or self._takes(i, batch) for i in idle])
+            for node, idle in self.sets[function].idle.items()
+        }
+        counts = {node: many for node, many in able.items() if many}
         return min(counts, key=lambda node: (-counts[node], self._controller.nodes[node].index), default=None)
 
     def ready(self, instance: InstanceState) -> None:
@@ -199,9 +225,8 @@ class Replicas:
 
     def _give_back(self, instance: InstanceState) -> None:
         found = self.sets[instance.flavour.function.name]
-        if not instance.is_draining and not self._adapt(found, instance):
-            instance.is_draining = True  # it was to be resized and has no room here: another takes its place
-            self.is_short = True
+        if not instance.is_draining:
+            self._adapt(found, instance)  # without room it stays as it is: a small replica is better than none
         if instance.is_draining:
             self._drain(instance)
         else:
@@ -308,3 +333,9 @@ class Replicas:
         instance.is_draining = True
         if instance.batch < 0 and instance.id in self._controller.pool.instances:
             self._controller.end_instance(instance, "drained")
+
+
+def _resized(found: ReplicaSet, action: base.Resize) -> Configuration:
+    """The size that a Resize asks for."""
+    memory_gb = action.memory_gb or found.configuration.memory_gb
+    return msgspec.structs.replace(found.configuration, vcpus=action.vcpus, memory_gb=memory_gb)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import TYPE_CHECKING
 
 from fairlead.engine.core.capacity import DeviceState, InstanceState, Shape
 from fairlead.errors import UnknownNameError
 from fairlead.model import Configuration, Instance, Invocation, Node, Request
-from fairlead.policy.base import DeviceStatus, Order
+from fairlead.policy.base import DeviceStatus, Order, Resize, Scale
 from fairlead.profile import Estimate, Profile, load_s
 
 if TYPE_CHECKING:
@@ -133,13 +134,13 @@ class ControllerView:
         if state is None:
             raise UnknownNameError("node", node, controller.nodes)
         if function in controller.replicas.sets:
-            return controller.replicas.find(function, node, device) is not None
+            return controller.replicas.find(function, node, device, configuration.batch) is not None
         return shape.fits(state, device) or controller.pool.find_starting(shape, state, device) is not None
 
     def place(self, function: str, configuration: Configuration, order: Order = "warm-first") -> str | None:
         shape = self.__shapes.get((function, configuration)) or self.__shape(function, configuration)
         if function in self.__scaled:
-            return self.__controller.replicas.place(function)
+            return self.__controller.replicas.place(function, configuration.batch)
         node = self.__placement.find(shape, order)
         if node is None and shape.flavour.starting and order not in ("warm", "fresh"):
             node = self.__with_starting(shape)
@@ -151,7 +152,7 @@ class ControllerView:
         if state is None:
             raise UnknownNameError("node", node, controller.nodes)
         if function in controller.replicas.sets:
-            return controller.replicas.find(function, node, device) is not None
+            return controller.replicas.find(function, node, device, configuration.batch) is not None
         shape = self.__shape(function, configuration)
         if shape.kernel is not None:
             spots = (d for d in state.devices if device is None or d.index == device)
@@ -201,11 +202,14 @@ class ControllerView:
         )
 
     def instances(self, function: str) -> tuple[Instance, ...]:
-        return tuple(
-            _shown(instance)
-            for instance in self.__controller.pool.instances.values()
-            if instance.flavour.function.name == function
-        )
+        return tuple([_shown(instance) for instance in self.__controller.pool.of(function)])
+
+    def scaled(self, function: str) -> Scale | None:
+        found = self.__scaled.get(function)
+        return None if found is None else Scale(function, found.target, found.configuration)
+
+    def resizes(self, function: str, vcpus: float, memory_gb: float = 0.0) -> bool:
+        return self.__controller.replicas.resize_refusal(Resize(function, vcpus, memory_gb)) is None
 
     def idle(self, node: str) -> tuple[Instance, ...]:
         state = self.__controller.nodes.get(node)
@@ -269,6 +273,7 @@ def _has_slice(device: DeviceState | None, shape: Shape) -> bool:
 def _shown(instance: InstanceState) -> Instance:
     """An instance as a policy sees it."""
     function = instance.flavour.function
+    is_running = instance.batch >= 0
     return Instance(
         id=instance.id,
         function=function.name,
@@ -279,4 +284,8 @@ def _shown(instance: InstanceState) -> Instance:
         memory_gb=instance.configuration.memory_gb or function.memory_gb,
         is_ready=instance.is_ready,
         is_idle=instance.is_idle,
+        is_replica=instance.is_replica,
+        is_draining=instance.is_draining,
+        running=len(instance.tasks) if is_running else 0,
+        run_start=instance.start + instance.cold_s if is_running and instance.is_ready else inf,
     )

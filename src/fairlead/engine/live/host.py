@@ -26,6 +26,7 @@ from fairlead.engine.live.store import Store
 from fairlead.engine.live.transit import Done
 from fairlead.engine.live.values import Value
 from fairlead.errors import ConfigError, DuplicateNameError, Fault, UnknownNameError
+from fairlead.model import Cluster
 from fairlead.policy import make_policy
 from fairlead.runlog import prune_runs
 from fairlead.workload import PolicyChoice, Scenario
@@ -47,14 +48,17 @@ class Ticket(msgspec.Struct, frozen=True):
 class Options:
     """How apps are served, where their own files do not say.
 
-    `policy` and `scaler` win over what an app names; without a `policy`, its parameters go to the app's own. `limits`
-    is a kind of limiter; None for the best that works here. After a restart (`is_restart`) what cannot be started now
-    is tried again, not given up.
+    `policy` and `scaler` win over what an app names; without a `policy`, its parameters go to the app's own. Of nodes,
+    `overcommit` says how many times their vCPUs they promise; None leaves them as they are. `limits` is a kind of
+    limiter; None for the best that works here. After a restart (`is_restart`) what cannot be started now is tried
+    again, not given up.
     """
 
     policy: PolicyChoice | None = None
     policy_parameters: Mapping[str, object] = field(default_factory=dict)
     scaler: PolicyChoice | None = None
+    control_period_s: float | None = None
+    overcommit: float | None = None
     limits: str | None = None
     records: bool = True
     record_bytes: int = 256 << 20
@@ -270,7 +274,10 @@ class Host:
             what = f"{policy.name} with these parameters must know the future, which a live system does not."
             raise ConfigError(manifest.name, [Fault("policy", what)])
         scenario = scenario_of(manifest, profiles=profile_beside(path))
-        return replace(scenario, policy=policy, scaler=self._options.scaler)
+        if self._options.overcommit is not None:
+            scenario = replace(scenario, cluster=_overcommitted(scenario.cluster, self._options.overcommit))
+        period_s = self._options.control_period_s or scenario.control_period_s
+        return replace(scenario, policy=policy, scaler=self._options.scaler, control_period_s=period_s)
 
     def _record(self, manifest: Manifest, scenario: Scenario, generation: int) -> RunLog:
         runs = self._state / "runs"
@@ -324,11 +331,12 @@ class Host:
             name=name,
             generation=deployment.generation,
             policy=runtime.policy_name,
+            scaler=runtime.scaler_name,
             uptime_s=runtime.now,
             draining=len(self._former.get(name, ())),
             refused_actions=runtime.refused_actions,
             workflows=runtime.tally.workflows(runtime.now, runtime.open_by_workflow()),
-            functions=runtime.tally.functions(),
+            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s()),
             nodes=runtime.tally.nodes(),
         )
 
@@ -353,6 +361,11 @@ class Host:
             draft.replace(self._state / "apps.json")
         except OSError as error:  # a full disk must not keep an app from being served
             self._log(f"a restart will not know what is served now: {error}")
+
+
+def _overcommitted(cluster: Cluster, overcommit: float) -> Cluster:
+    nodes = tuple(msgspec.structs.replace(node, overcommit=overcommit) for node in cluster.nodes)
+    return msgspec.structs.replace(cluster, nodes=nodes)
 
 
 def _last_run(state: Path) -> int:

@@ -17,6 +17,8 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     policy_parameters: dict[str, object] = {}
     scaler: str | None = None
     scaler_parameters: dict[str, object] = {}
+    control_period_s: float | None = None
+    overcommit: float | None = None
     limits: str | None = None
     records: bool = True
     token_file: str | None = None

@@ -29,12 +29,22 @@ class WarmPool:
         self._function: dict[int, str] = {}  # by instance
         self._is_short = False
         self._is_patient = False
+        self._is_scaled = False
         self._unready = {name for name, warm in self._wanted.items() if warm}
         self._filled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def fill(self, *, is_patient: bool = False) -> None:
-        """Order what is missing from the start. A patient pool does not wait for a function that fails to start."""
-        self._is_short, self._is_patient = True, is_patient
+    def fill(self, *, is_patient: bool = False, is_scaled: bool = False) -> None:
+        """Order what is missing from the start. A patient pool does not wait for a function that fails to start.
+
+        Where there is a scaler, they are replicas from the start: were they not, its first decision would end them and
+        start others, and a function would have none for as long as that takes.
+        """
+        self._is_short, self._is_patient, self._is_scaled = True, is_patient, is_scaled
+        if is_scaled:
+            wanted, self._wanted = self._wanted, dict.fromkeys(self._wanted, 0)
+            for function, instances in wanted.items():
+                if instances:
+                    self._order(Scale(function, instances))
         self._settle()
         self.keep()
 
@@ -43,7 +53,14 @@ class WarmPool:
         await self._filled
 
     def scale(self, function: str, instances: int | None) -> None:
-        """Fix the number of a function's instances; the pool leaves it alone until it is given back by None."""
+        """Fix the number of a function's instances; the pool leaves it alone until it is given back by None.
+
+        A scaler goes on from the number that was fixed: it changes it when it next wants another than it wanted last.
+        """
+        if self._is_scaled:
+            if instances is not None:
+                self._order(Scale(function, instances))
+            return
         self._wanted[function] = self._declared[function] if instances is None else 0
         self._is_short = True
         configuration = None if instances is None else self._controller.view.profile(function).cheapest()
@@ -81,15 +98,34 @@ class WarmPool:
         if not self._is_short:
             return
         self._is_short = False
+        if self._is_scaled:
+            self._check_room()
+            return
         view = self._controller.view
         for function, wanted in self._wanted.items():
-            if self._counts[function] < wanted:
+            if self._counts[function] < wanted and function not in self._controller.replicas.sets:
                 self._is_short = True
                 configuration = view.profile(function).cheapest()
                 node = view.place(function, configuration)
                 if node is not None:
                     self._order(Warm(function, configuration, node))
                     return
+
+    def _check_room(self) -> None:
+        """Say so, rather than wait for ever, where not even the first replicas fit."""
+        if self._filled.done():
+            return
+        self._is_short = True  # to be looked at again after the next turn
+        if self._controller.replicas.is_short:
+            if self._is_patient:
+                self._filled.set_result(None)
+                return
+            nodes = ", ".join(f"{node.vcpus:g} vCPUs" for node in self._controller.view.nodes)
+            what = (
+                f"there is no room for the first replicas of every function; there is {nodes}. Give functions smaller "
+                "configurations, or let the nodes promise more than they have (--overcommit)."
+            )
+            self._filled.set_exception(ConfigError(self._app, [Fault("functions", what)]))
 
     def close(self) -> None:
         """Keep nothing any more."""

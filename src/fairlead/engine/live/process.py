@@ -126,6 +126,8 @@ def _options(order: ServeOrder) -> Options:
         policy=policy or None,
         policy_parameters=order.policy_parameters,
         scaler=scaler or None,
+        control_period_s=order.control_period_s,
+        overcommit=order.overcommit,
         limits=order.limits,
         records=order.records,
         is_restart=order.is_restart,

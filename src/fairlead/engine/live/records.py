@@ -19,7 +19,7 @@ from fairlead.engine.core.books import Row
 from fairlead.engine.core.events import Event
 from fairlead.engine.live.eventlog import encode_instant
 from fairlead.model import Refusal
-from fairlead.runlog import Kind, RunHead, SegmentWriter, write_head
+from fairlead.runlog import Kind, RunHead, ScalingRow, SegmentWriter, write_head
 
 __all__ = ["RunHead", "RunLog"]
 
@@ -52,6 +52,7 @@ class RunLog:
         "_pack",
         "_refusals",
         "_say",
+        "_scalings",
         "_segments",
         "_thread",
         "_wake",
@@ -77,11 +78,13 @@ class RunLog:
         self._instants: list[tuple[float, Sequence[Event]]] = []
         self._note = self._instants.append  # bound once: `log` is called for every event
         self._refusals: list[Row] = []
+        self._scalings: list[Row] = []
         self._kinds: tuple[tuple[Kind, list[Row]], ...] = (
             (Kind.INVOCATIONS, self.invocations),
             (Kind.REQUESTS, self.requests),
             (Kind.INSTANCES, self.instances),
             (Kind.REFUSALS, self._refusals),
+            (Kind.SCALING, self._scalings),
         )
         self._pack = msgspec.msgpack.Encoder(enc_hook=_plain).encode
         self._say = say or _to_stderr
@@ -104,6 +107,10 @@ class RunLog:
     def refused(self, refusal: Refusal) -> None:
         """An action that could not be carried out."""
         self._refusals.append((refusal.now, refusal.action, refusal.reason))
+
+    def scaled(self, rows: Sequence[ScalingRow]) -> None:
+        """What a scaler made of the functions, after a control period."""
+        self._scalings += [msgspec.structs.astuple(row) for row in rows]
 
     def trim(self) -> None:
         """Nothing, unless the disk hangs: then the memory that rows take is bounded by giving them up."""

@@ -6,7 +6,7 @@ controller together, as one instant; it is called when something happened or whe
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic, time
 from typing import Protocol
@@ -21,14 +21,16 @@ from fairlead.engine.core.books import Recorder
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.site import make_site
 from fairlead.engine.live.backends.base import Backend
+from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.pool import WarmPool
 from fairlead.engine.live.routes import Route
+from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
 from fairlead.engine.live.tally import Tally
 from fairlead.engine.live.transit import Done, OpenRequest, Transit
 from fairlead.engine.live.values import Ending, Outcome, Result, Value
 from fairlead.errors import PolicyError
 from fairlead.model import Refusal, Request
-from fairlead.policy import Policy, make_policy
+from fairlead.policy import make_policy
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
 from fairlead.workload import Scenario
 
@@ -36,11 +38,8 @@ Log = Callable[[str], None]
 
 _TIMER_ROUNDING_S = 0.0005
 
-FALLBACK = "fifo"
-"""Takes over from a policy that raised: requests are still served, and the log says why they are not served well."""
 
-
-class RunLog(Recorder, Protocol):
+class RunLog(Recorder, Scalings, Protocol):
     """Where a run is recorded."""
 
     def log(self, now: float, events: Sequence[ev.Event]) -> None:
@@ -101,6 +100,7 @@ class Runtime:
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         self.policy_name = scenario.policy.name
+        self.scaler_name = None if scenario.scaler is None else scenario.scaler.name
         self.policy_errors = 0
         self._refused = 0
         dispatcher = make_policy(scenario.policy.name, scenario.policy.parameters)
@@ -112,6 +112,7 @@ class Runtime:
         names = (scenario.policy.name, own.name if own else "scaler")
         self.controller = Controller(scenario, dispatcher, scaler, None, names, record)
         self.tally = Tally(manifest, self.controller)
+        self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
         self._pool = WarmPool(manifest, self.controller, self.order, log)
         self._act: dict[type, Callable[..., None]] = {
             fx.StartInstance: self._start_instance,
@@ -133,7 +134,7 @@ class Runtime:
         self._began = monotonic()
         self.started_unix = time()
         await self._backend.open(self)
-        self._pool.fill(is_patient=is_patient)
+        self._pool.fill(is_patient=is_patient, is_scaled=self._scaling is not None)
         await self._pool.is_filled()
 
     @property
@@ -150,6 +151,14 @@ class Runtime:
     def refused_actions(self) -> int:
         """How many actions of the policies and of operators could not be carried out."""
         return self._refused
+
+    def notes(self) -> Notes:
+        """What the scaler noted after the last control period, by function."""
+        return {} if self._scaling is None else self._scaling.notes
+
+    def cpu_s(self) -> Mapping[str, float]:
+        """CPU time of each function's instances so far, as far as it is known."""
+        return self._backend.cpu_s()
 
     def open_by_workflow(self) -> Counter[str]:
         """How many requests are on their way, by workflow."""
@@ -216,6 +225,8 @@ class Runtime:
             self._turn()
         if self._timer is not None:
             self._timer.cancel()
+        if self._scaling is not None:
+            self._scaling.close()
         await self._backend.close()
         self.controller.finish()
         if self._record is not None:
@@ -298,6 +309,8 @@ class Runtime:
                 self.cancel(request)
         if controller.refusals:
             self._note_refusals(controller.refusals)
+        if self._scaling is not None:
+            self._scaling.look(now)
         self._pool.keep()
         wake = controller.next_wake
         if wake != self._timer_at:
@@ -330,11 +343,14 @@ class Runtime:
     def _fall_back(self, error: PolicyError) -> None:
         """A policy raised: another one takes over, and nothing that was accepted is lost."""
         self.policy_errors += 1
-        self._log(f"{error}; {FALLBACK} takes over")
-        fallback: Policy = make_policy(FALLBACK)
-        fallback.prepare(make_site(self.scenario), np.random.default_rng(0))
-        self.policy_name = FALLBACK
-        self.controller.decisions.replace(fallback, FALLBACK)
+        is_scaler = self.controller.decisions.is_scaler(error.policy)
+        name, policy = fall_back(self.controller, error)
+        self._log(f"{error}; {name} takes over")
+        if is_scaler and self._scaling is not None:
+            self.scaler_name = name
+            self._scaling.replace(policy)
+        else:
+            self.policy_name = name
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._turn_if_due)

@@ -1,5 +1,7 @@
 """What the runtime tells of itself: read by `/v1/status`, `fairlead top` and the metrics. Plain values, JSON-ready."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 
@@ -38,6 +40,11 @@ class FunctionStatus(msgspec.Struct, frozen=True, kw_only=True):
     recent_batch_size: float | None
     predicted_s: float | None  # of the last batch, when it started
     observed_s: float | None
+    replicas: int | None = None  # wanted by the scaler or an operator; None while nobody scales it
+    replica_vcpus: float | None = None  # of each
+    vcpus: float = 0.0  # held by all its instances
+    cpu_s: float | None = None  # CPU time of all its instances so far, ended ones included
+    notes: Mapping[str, float] = {}  # of its scaler, as of the last control period
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +62,7 @@ class AppStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     generation: int
     policy: str
+    scaler: str | None = None
     uptime_s: float
     draining: int
     refused_actions: int

@@ -1,6 +1,7 @@
 """What the runtime counts of itself: totals, and the last seconds."""
 
 from collections import deque
+from collections.abc import Mapping
 from time import monotonic
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
@@ -106,12 +107,17 @@ class Tally:
             least_slack_s=slack_s,
         )
 
-    def functions(self) -> tuple[FunctionStatus, ...]:
-        """Every function now."""
+    def functions(
+        self, notes: Mapping[str, Mapping[str, float]] = {}, cpu_s: Mapping[str, float] = {}
+    ) -> tuple[FunctionStatus, ...]:
+        """Every function now, with its scaler's notes and its CPU time."""
         states = {name: [0, 0, 0] for name in self._functions}  # starting, idle, busy
+        held = dict.fromkeys(self._functions, 0)
         for instance in self._controller.pool.instances.values():
             which = 0 if not instance.is_ready else 1 if instance.batch < 0 else 2
             states[instance.flavour.function.name][which] += 1
+            held[instance.flavour.function.name] += instance.vcpus
+        sets = self._controller.replicas.sets
         waiting = dict.fromkeys(self._functions, 0)
         for workflow, function in self._controller.view.queues():
             waiting[function] += self._controller.view.waiting(workflow, function)
@@ -127,6 +133,11 @@ class Tally:
                 recent_batch_size=sum(tally.sizes) / len(tally.sizes) if tally.sizes else None,
                 predicted_s=tally.predicted_s,
                 observed_s=tally.observed_s,
+                replicas=sets[name].target if name in sets else None,
+                replica_vcpus=sets[name].configuration.vcpus if name in sets else None,
+                vcpus=held[name] / 1000,
+                cpu_s=cpu_s.get(name),
+                notes=notes.get(name, {}),
             )
             for name, tally in self._functions.items()
         )

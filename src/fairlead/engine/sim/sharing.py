@@ -3,6 +3,7 @@
 Where functions are sensitive to their neighbours, or take turns on a device, the rate at which a batch consumes its
 work changes whenever the state around it does. Each node keeps one virtual clock per (function, share), since those
 have a rate in common: a batch ends when its clock has advanced by its work, so nothing is ever rescheduled one by one.
+Where nobody is sensitive, and runs merely share the vCPUs of an overcommitted node, all go at one rate, on one clock.
 """
 
 from bisect import insort
@@ -14,7 +15,7 @@ from fairlead.engine.core.capacity import milli
 from fairlead.engine.core.effects import RunBatch
 from fairlead.model import Cluster, Device, Node
 from fairlead.profile import Profile, slowdown
-from fairlead.profile.interference import device_slowdown, turn_slowdown
+from fairlead.profile.interference import contention, device_slowdown, turn_slowdown
 
 
 def has_interference(cluster: Cluster, profiles: Mapping[str, Profile]) -> bool:
@@ -24,7 +25,11 @@ def has_interference(cluster: Cluster, profiles: Mapping[str, Profile]) -> bool:
         any(profile.sensitivity for profile in profiles.values())
         or ("mps" in sharings and any(profile.gpu_sensitivity for profile in profiles.values()))
         or "time" in sharings
+        or any(node.overcommit > 1 for node in cluster.nodes)
     )
+
+
+_ONLY = ("", 0.0, -1, 0)  # the clock of a node on which all runs go at one rate
 
 
 class _SharedDevice:
@@ -66,8 +71,11 @@ class SharedNode:
 
     __slots__ = (
         "_active",
+        "_busy",
         "_clocks",
+        "_cores",
         "_devices",
+        "_is_even",
         "_last",
         "_load",
         "_of",
@@ -86,9 +94,12 @@ class SharedNode:
             for i, device in enumerate(node.devices)
             if device.sharing == "time" or (device.sharing == "mps" and is_felt)
         }
+        self._is_even = not self._devices and not any(profile.sensitivity for profile in profiles.values())
+        self._cores = milli(node.vcpus) if node.overcommit > 1 else 0  # thousandths to be shared; 0 without
+        self._busy = 0  # thousandths of vCPUs of all that runs
         self._clocks: dict[tuple[str, float, int, int], _Clock] = {}
         self._active: list[_Clock] = []  # those on which anything runs, in the order of their making
-        self._of: dict[int, _Clock] = {}
+        self._of: dict[int, tuple[_Clock, int]] = {}  # by batch; with its thousandths of vCPUs
         self._last = 0.0
         self._load = 0.0
         self.pressure = 0.0
@@ -103,17 +114,19 @@ class SharedNode:
             clock.virtual = clock.rate * passed_s  # what it shows at first does not matter: only the advance counts
             insort(self._active, clock, key=_index)
         heappush(clock.heap, (clock.virtual + work_s, effect.batch))
-        self._of[effect.batch] = clock
-        self._enter(clock)
+        vcpus = milli(effect.configuration.vcpus)
+        self._of[effect.batch] = clock, vcpus
+        self._enter(clock, vcpus)
         self._set_rates()
 
     def end(self, now: float, batch: int) -> None:
         """Take a batch out before its end."""
-        clock = self._of.pop(batch, None)
-        if clock is not None:
+        found = self._of.pop(batch, None)
+        if found is not None:
+            clock, vcpus = found
             self._advance(now)
             clock.heap = sorted(entry for entry in clock.heap if entry[1] != batch)
-            self._leave(clock)
+            self._leave(clock, vcpus)
             self._set_rates()
 
     def set_pressure(self, now: float, pressure: float) -> None:
@@ -134,14 +147,17 @@ class SharedNode:
         for clock in self._active:
             while clock.heap and clock.heap[0][0] - clock.virtual <= 1e-12 * max(1.0, now):
                 batch = heappop(clock.heap)[1]
-                del self._of[batch]
-                self._leave(clock)
+                self._leave(*self._of.pop(batch))
                 ended.append(batch)
         self._set_rates()
         return sorted(ended)
 
     def _clock(self, effect: RunBatch) -> _Clock:
         configuration = effect.configuration
+        if self._is_even:
+            if not self._clocks:
+                self._clocks[_ONLY] = _Clock(0, 0.0, self._profiles[effect.function], None, 0)
+            return self._clocks[_ONLY]
         share = configuration.vcpus or configuration.vgpus
         device = self._devices.get(effect.device)
         vgpus = 0 if device is None else milli(configuration.vgpus)
@@ -153,13 +169,15 @@ class SharedNode:
             clock = self._clocks[key] = _Clock(len(self._clocks), own, profile, device, vgpus)
         return clock
 
-    def _enter(self, clock: _Clock) -> None:
+    def _enter(self, clock: _Clock, vcpus: int) -> None:
+        self._busy += vcpus
         self._load += clock.own_load
         if clock.device is not None:
             clock.device.runs += 1
             clock.device.busy += clock.vgpus
 
-    def _leave(self, clock: _Clock) -> None:
+    def _leave(self, clock: _Clock, vcpus: int) -> None:
+        self._busy -= vcpus
         self._load -= clock.own_load
         if clock.device is not None:
             clock.device.runs -= 1
@@ -175,12 +193,13 @@ class SharedNode:
         if not self._of:
             self._load = 0.0  # forget rounding
         self._active = [clock for clock in self._active if clock.heap]
+        shared = contention(self._busy / self._cores, self.pressure) if self._cores else 1.0
         for clock in self._active:
             profile, device = clock.profile, clock.device
             factor = slowdown(profile.sensitivity, self._load - clock.own_load, self.pressure)
             if device is not None:
                 factor *= device.slowdown(clock.vgpus, profile.gpu_sensitivity)
-            clock.rate = 1 / factor
+            clock.rate = 1 / (factor * shared)
 
 
 def _index(clock: _Clock) -> int:

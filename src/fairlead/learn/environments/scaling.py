@@ -2,16 +2,14 @@
 
 State, actions and reward follow what is public of SIMPPO (Qiu et al., SoCC 2022) and of its successor's code. Each
 agent is a function; once per period it adds or removes a replica, or gives all of them a step more or less of vCPUs or
-of memory.
+of memory. What an agent sees, and what a step is worth, is that of the scaler `simppo` (`fairlead.policy.simppo`).
 
 **Differs from the paper:** memory is a need that a replica must cover, so memory utilisation is that need over what it
 has; the service time depends on vCPUs only. What waits counts as latency too, by its age: a queue that does not move
-would else look like one without runs. Which fields describe the others is left to whoever trains: they are all in
-`state`.
+would else look like one without runs.
 """
 
 from collections.abc import Mapping
-from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,26 +17,13 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
-from fairlead.engine.sim.compiled import periods
-from fairlead.learn.environments.tenants import Ladder, Tenants
-from fairlead.learn.environments.worlds import tenants_scenario
+from fairlead.learn.environments.tenancy import Tenancy
+from fairlead.learn.environments.tenants import Ladder
+from fairlead.learn.functions.tenants import tenants_scenario
+from fairlead.policy.simppo.observation import Encoding
 from fairlead.workload import Scenario
 
 Observation = NDArray[np.float32]
-
-FIELDS = (
-    "cpu_utilisation",
-    "memory_utilisation",
-    "slo_preservation",
-    "vcpus",
-    "memory",
-    "replicas",
-    "arrival_rate",
-    "others_vcpus",
-)
-"""What an agent sees of itself, in this order; see `ScalingEnv`."""
-
-_MOST_RATE = 10.0  # the arrival rate is shown over its scale, up to so much
 
 
 class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # the library has no types
@@ -47,17 +32,16 @@ class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # th
     Actions: 0 nothing; 1 a replica more, 2 one less; 3 and 4 a step more or less of vCPUs for each replica; 5 and 6 of
     memory. An action that cannot be done changes nothing.
 
-    Observations (`FIELDS`), each in [0, 1] but the arrival rate: busy over held vCPU-seconds of the period; memory
-    needed over memory held; SLO preservation, min(1, SLO / p99 latency); vCPUs and memory of its replicas as shares of
-    the cluster; wanted replicas over the most; arrivals per second over `rate_scale_rps`; the vCPUs of the others'
-    replicas as a share of the cluster.
+    Observations are those of an `Encoding`: the function's own state, then what it sees of the others, each from 0 to
+    10 and most of them up to 1.
 
     Rewards: `alpha` x SLO preservation + (1 - `alpha`) x CPU utilisation; but -1, unless `penalties` is off, for an
     action that cannot be done, one that takes back the replica of the step before, or arrivals without any replica.
 
     Args:
-        scenario: What to simulate; without, five functions on four nodes. Arrivals must be Poisson; `control_period_s`
-            is the length of a step.
+        scenario: What to simulate; without, five functions that share a cluster. Arrivals must be Poisson, or wander
+            (`AzureLike`); `control_period_s` is the length of a step.
+        encoding: What an agent sees; by default seven numbers of its own and four of the others.
         periods: Steps after which an episode is cut off (truncated).
         alpha: Weight of the SLO, in [0, 1].
         penalties: Whether some steps are worth -1, as above.
@@ -67,9 +51,9 @@ class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # th
         joins: By function, the step at whose end it joins; those that are not named are there from the start.
         leaves: By function, the step at whose end it leaves. Requests that need it are dropped.
         memory: Whether there are the actions 5 and 6.
-        rate_scale_rps: See observations.
         mask: Whether `infos` have an `action_mask`: 1 for what is within the bounds.
-        requests: How many may be open at once; with more, the episode is cut off, and `infos` say `out_of_room`.
+        requests: How many may be open at once, by default thousands; with more, the episode is cut off, and `infos` say
+            `out_of_room`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "fairlead-scaling-v0", "render_modes": [], "is_parallelizable": True}
@@ -78,6 +62,7 @@ class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # th
         self,
         scenario: Scenario | None = None,
         *,
+        encoding: Encoding | None = None,
         periods: int = 200,
         alpha: float = 0.7,
         penalties: bool = True,
@@ -87,44 +72,36 @@ class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # th
         joins: Mapping[str, int] | None = None,
         leaves: Mapping[str, int] | None = None,
         memory: bool = True,
-        rate_scale_rps: float = 10.0,
         mask: bool = False,
-        requests: int = 4096,
+        requests: int | None = None,
         render_mode: None = None,
     ) -> None:
-        if periods < 1:
-            raise ValueError(f"periods must be at least 1; got {periods}.")
-        if not 0 <= alpha <= 1:
-            raise ValueError(f"alpha must be in [0, 1]; got {alpha}.")
-        least, most = replicas
-        if not 0 <= least <= first_replicas <= most or most < 1:
-            raise ValueError(
-                f"replicas must be (least, most) with first_replicas between; got {replicas} and {first_replicas}."
-            )
-        if not 0 < rate_scale_rps < inf:
-            raise ValueError(f"rate_scale_rps must be positive and finite; got {rate_scale_rps}.")
-        self.world = Tenants(
-            tenants_scenario() if scenario is None else scenario, ladder or Ladder(), least, most, requests
+        self.tenancy = Tenancy(
+            tenants_scenario(5) if scenario is None else scenario,
+            encoding=encoding,
+            periods=periods,
+            slo_weight=alpha,
+            has_penalties=penalties,
+            ladder=ladder,
+            replicas=replicas,
+            first_replicas=first_replicas,
+            has_memory=memory,
+            requests=requests,
         )
-        self.possible_agents = list(self.world.functions)
+        self.possible_agents = list(self.tenancy.functions)
         self._numbers = {name: i for i, name in enumerate(self.possible_agents)}
         self._joins, self._leaves = dict(joins or {}), dict(leaves or {})
         for name in (*self._joins, *self._leaves):
             self._number(name)
+        self.tenancy.absent = frozenset(name for name, step in self._joins.items() if step > 0)
         self.agents: list[str] = []
         self.render_mode = render_mode
-        self._periods, self._alpha, self._penalties, self._has_mask = periods, alpha, penalties, mask
-        self._least, self._most, self._first_replicas = least, most, first_replicas
-        self._rate_scale_rps = rate_scale_rps
-        self._period_s = self.world.scenario.control_period_s
-        count = 7 if memory else 5
-        high = np.ones(len(FIELDS), np.float32)
-        high[FIELDS.index("arrival_rate")] = _MOST_RATE
+        self._has_mask = mask
+        size = self.tenancy.encoding.size
         # Each agent has spaces of its own: they are seeded one by one.
-        self.observation_spaces = {name: spaces.Box(0.0, high, dtype=np.float32) for name in self.possible_agents}
-        self.action_spaces = {name: spaces.Discrete(count) for name in self.possible_agents}
-        self._actions = np.zeros(len(self.possible_agents), np.int64)
-        self._shown = np.zeros((len(self.possible_agents), len(FIELDS)), np.float32)
+        self.observation_spaces = {name: spaces.Box(0.0, 10.0, (size,), np.float32) for name in self.possible_agents}
+        self.action_spaces = {name: spaces.Discrete(self.tenancy.actions) for name in self.possible_agents}
+        self._shown = np.zeros((len(self.possible_agents), size), np.float32)
         self._step = 0
         self._gone: set[str] = set()
         self._is_seeded = False
@@ -142,15 +119,11 @@ class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # th
     ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
         """Begin an episode. A seed begins the random numbers anew; without, the next episode of the seed follows."""
         if seed is not None or not self._is_seeded:
-            self.world.seed(int(np.random.default_rng().integers(2**62)) if seed is None else seed)
+            self.tenancy.seed(int(np.random.default_rng().integers(2**62)) if seed is None else seed)
             self._is_seeded = True
-        self.world.begin()
-        self.agents, self._step, self._gone = [], 0, set()
-        self._actions[:] = 0
-        for name in self.possible_agents:
-            if self._joins.get(name, 0) <= 0:
-                self._add(name)
-        self._look()
+        self._shown = self.tenancy.reset()
+        self._step, self._gone = 0, set()
+        self.agents = [name for name in self.possible_agents if name not in self.tenancy.absent]
         return self._observations(), self._infos()
 
     def join(self, agent: str) -> Observation:
@@ -159,7 +132,7 @@ class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # th
         if agent in self.agents or agent in self._gone:
             raise ValueError(f"{agent} {'has left' if agent in self._gone else 'is there already'}.")
         self._add(agent)
-        self._look()
+        self._shown = self.tenancy.look()
         first: Observation = self._shown[number].copy()
         return first
 
@@ -173,16 +146,13 @@ class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # th
         self, actions: Mapping[str, int]
     ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         """One control period. Who is not named does nothing."""
-        before, names = self._actions.copy(), list(self.agents)
-        self._actions[:] = 0
+        names = list(self.agents)
+        chosen = np.zeros(len(self.possible_agents), np.int64)
         for name, action in actions.items():
             if name in self.agents:
-                self._actions[self._numbers[name]] = action
+                chosen[self._numbers[name]] = action
         self._step += 1
-        has_room = self.world.run(self._step * self._period_s, self._actions)
-        self._look()
-        rewards = self._rewards(before)
-        is_cut = self._step >= self._periods or not has_room
+        self._shown, rewards, is_cut = self.tenancy.step(chosen)
         left = {name for name in names if self._leaves.get(name) == self._step}
         for name in left:
             self._remove(name)
@@ -191,13 +161,13 @@ class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # th
                 if at_step == self._step and name not in self.agents and name not in self._gone:
                     self._add(name)
                     names.append(name)
-            self._look()
+            self._shown = self.tenancy.look()
         result = (
             {name: self._shown[self._numbers[name]].copy() for name in names},
             {name: float(rewards[self._numbers[name]]) for name in names},
             {name: name in left for name in names},
             {name: is_cut and name not in left for name in names},
-            self._infos(names, has_room),
+            self._infos(names),
         )
         if is_cut:
             self.agents = []
@@ -213,71 +183,24 @@ class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # th
         return self._numbers[agent]
 
     def _add(self, agent: str) -> None:
-        self.world.join(self._numbers[agent], self._first_replicas)
+        self.tenancy.join(self._numbers[agent])
         self.agents.append(agent)
 
     def _remove(self, agent: str) -> None:
-        self.world.leave(self._numbers[agent])
+        self.tenancy.leave(self._numbers[agent])
         self.agents.remove(agent)
         self._gone.add(agent)
-
-    def _look(self) -> None:
-        """Turn what was measured into what is seen."""
-        world, measured = self.world, self.world.measures
-        present, shown = world.is_present, self._shown
-        vcpus, memory_gb = self._held()
-        held_s = measured[:, periods.HELD] * self._period_s
-        shown[:, 0] = np.minimum(1.0, measured[:, periods.BUSY] / np.where(held_s > 0, held_s, inf))
-        wanted = measured[:, periods.REPLICAS]
-        needed_gb = world.needs_gb * np.where(vcpus > 0, wanted, 0)
-        shown[:, 1] = np.minimum(1.0, needed_gb / np.where(memory_gb > 0, memory_gb, inf))
-        slowest_s = np.maximum(measured[:, periods.SLOWEST], measured[:, periods.OLDEST])
-        shown[:, 2] = np.minimum(1.0, world.slo_s / np.where(slowest_s > 0, slowest_s, world.slo_s))
-        shown[:, 3] = vcpus / world.vcpus
-        shown[:, 4] = memory_gb / world.memory_gb if world.memory_gb else 0.0
-        shown[:, 5] = wanted / self._most
-        rate = measured[:, periods.ARRIVED] / (self._period_s * self._rate_scale_rps)
-        shown[:, 6] = np.minimum(_MOST_RATE, rate)
-        shown[:, 7] = np.maximum(0.0, (vcpus * present).sum() - vcpus) / world.vcpus
-        shown[~present] = 0.0
-
-    def _held(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        measured = self.world.measures
-        return measured[:, periods.VCPUS] / 1000, measured[:, periods.MEMORY] / 1024
-
-    def _rewards(self, before: NDArray[np.int64]) -> NDArray[np.float64]:
-        shown, measured, actions = self._shown.astype(float), self.world.measures, self._actions
-        rewards = self._alpha * shown[:, 2] + (1 - self._alpha) * shown[:, 0]
-        if self._penalties:
-            is_reversed = (actions == periods.OUT) & (before == periods.IN)
-            is_reversed |= (actions == periods.IN) & (before == periods.OUT)
-            is_without = (measured[:, periods.REPLICAS] == 0) & (measured[:, periods.ARRIVED] > 0)
-            rewards[is_reversed | is_without | (measured[:, periods.WAS_REFUSED] != 0)] = -1.0
-        return rewards
 
     def _observations(self) -> dict[str, Observation]:
         return {name: self._shown[self._numbers[name]].copy() for name in self.agents}
 
-    def _infos(self, names: list[str] | None = None, has_room: bool = True) -> dict[str, dict[str, Any]]:
+    def _infos(self, names: list[str] | None = None) -> dict[str, dict[str, Any]]:
         infos: dict[str, dict[str, Any]] = {name: {} for name in (self.agents if names is None else names)}
-        if not has_room:
+        if not self.tenancy.has_room:
             for info in infos.values():
                 info["out_of_room"] = True
         if self._has_mask:
+            allowed = self.tenancy.allowed().astype(np.int8)
             for name, info in infos.items():
-                info["action_mask"] = self._mask(self._numbers[name])
+                info["action_mask"] = allowed[self._numbers[name]]
         return infos
-
-    def _mask(self, number: int) -> NDArray[np.int8]:
-        """What is within the bounds; a size for which there is no room may still be refused."""
-        wanted = self.world.measures[number, periods.REPLICAS]
-        vcpus, memory = (int(step[number]) for step in self.world.steps)
-        ladder = self.world.ladder
-        allowed = np.ones(int(self.action_spaces[self.possible_agents[number]].n), np.int8)
-        allowed[periods.OUT], allowed[periods.IN] = wanted < self._most, wanted > self._least
-        allowed[periods.MORE_VCPUS] = wanted > 0 and vcpus + 1 < len(ladder.vcpus)
-        allowed[periods.LESS_VCPUS] = wanted > 0 and vcpus > 0
-        if len(allowed) > periods.MORE_MEMORY:
-            allowed[periods.MORE_MEMORY] = wanted > 0 and memory + 1 < len(ladder.memory_gb)
-            allowed[periods.LESS_MEMORY] = wanted > 0 and memory > 0
-        return allowed

@@ -8,9 +8,12 @@ from numpy.typing import NDArray
 from fairlead.engine.sim.compiled.luck import EXPONENTIAL, LOG_NORMAL, NOISE
 from fairlead.engine.sim.compiled.packing import Drawing
 from fairlead.errors import UncoveredError
+from fairlead.learn.functions.tenants import alone, chains_scenario, tenants_scenario
 from fairlead.model import SLO, Cluster, Function, Node, Workflow
-from fairlead.profile import Exponential, LogNormal, Profile, ScalingLaw
+from fairlead.profile import Exponential, LogNormal, Profile
 from fairlead.workload import Poisson, Scenario
+
+__all__ = ["alone", "chain_scenario", "chains_scenario", "drawing_of", "rates_rps", "tenants_scenario"]
 
 
 def chain_scenario(nodes: int = 16, load: float = 0.7) -> Scenario:
@@ -71,41 +74,3 @@ def _draw_kinds(
                 law = type(profile.law).__name__
                 raise UncoveredError(scenario.name, f"an environment cannot draw the spread of the law {law}")
     return kinds, sigmas
-
-
-# Time on one vCPU, SLO, arrivals per second, sensitivity to what else runs on the node. Ours, of the size of small
-# open-source benchmarks: one that decodes, one that computes, one that renders, one that classifies, one that scales.
-_TENANTS = {
-    "base64": (0.24, 1.0, 4.0, 0.5),
-    "primes": (0.60, 2.5, 2.0, 0.1),
-    "markdown": (0.12, 0.5, 6.0, 0.6),
-    "sentiment": (0.40, 1.6, 3.0, 0.2),
-    "resize": (0.30, 1.2, 3.0, 0.8),
-}
-
-
-def tenants_scenario(functions: int = 5, nodes: int = 4) -> Scenario:
-    """So many functions, each with a workflow of its own, on nodes of 8 vCPUs and 32 GB that they share."""
-    if functions < 1:
-        raise ValueError(f"functions must be at least 1; got {functions}.")
-    kinds = list(_TENANTS.items())
-    of = {}
-    for i in range(functions):
-        kind, settings = kinds[i % len(kinds)]
-        of[kind if i < len(kinds) else f"{kind}-{i // len(kinds) + 1}"] = settings
-    return Scenario(
-        name="tenants",
-        cluster=Cluster(
-            nodes=tuple(Node(name=f"n-{i}", kind="n", vcpus=8, memory_gb=32.0) for i in range(nodes)),
-        ),
-        functions={name: Function(name=name, memory_gb=0.25) for name in of},
-        profiles={
-            name: Profile(
-                law=ScalingLaw(t1_s=t1_s, fixed=0.05, gamma=1.0), cold_start_s=0.4, noise=0.3, sensitivity=sensitivity
-            )
-            for name, (t1_s, _, _, sensitivity) in of.items()
-        },
-        workflows={name: Workflow.chain(name, name, slo=SLO(latency_s=slo_s)) for name, (_, slo_s, _, _) in of.items()},
-        arrivals=tuple(Poisson(name, rate) for name, (_, _, rate, _) in of.items()),
-        control_period_s=10.0,
-    )

@@ -28,7 +28,7 @@ def _sizes(value: object) -> tuple[int, ...]:
     return tuple(integer(size) for size in sequence(value))
 
 
-_NODE: dict[str, Check] = {"vcpus": number, "memory_gb": number_or_inf, "speed": number}
+_NODE: dict[str, Check] = {"vcpus": number, "memory_gb": number_or_inf, "speed": number, "overcommit": number}
 _DEVICE: dict[str, Check] = {
     "device_memory_gb": number_or_inf,
     "device_reserve_gb": number,
@@ -137,7 +137,7 @@ def why_not(nodes: Sequence[Node], function: Function, configuration: Configurat
     """The reason why none of these nodes holds one instance of this size."""
     memory_gb = configuration.memory_gb or function.memory_gb
     devices = [device for node in nodes for device in node.devices]
-    vcpus = max(node.vcpus for node in nodes)
+    vcpus = max(node.capacity_vcpus for node in nodes)
     if configuration.vcpus > vcpus:
         return f"it needs {configuration.vcpus:g} vCPU, and the largest node has {vcpus:g}"
     if memory_gb > (most_gb := max(node.memory_gb for node in nodes)):

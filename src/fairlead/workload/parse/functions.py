@@ -49,7 +49,14 @@ _PROFILE: dict[str, Check] = {
     "pressure": number,
     "gpu_sensitivity": number,
 }
-_LAW: dict[str, Check] = {"t1_s": number, "fixed": number, "beta": number, "gamma": number, "delta": number}
+_LAW: dict[str, Check] = {
+    "t1_s": number,
+    "fixed": number,
+    "beta": number,
+    "gamma": number,
+    "delta": number,
+    "threads": number_or_inf,
+}
 _LOGNORMAL: dict[str, Check] = {"median_s": number, "sigma": number}
 _ROW: dict[str, Check] = {"seconds": number, "batch": integer, "vcpus": number, "vgpus": number}
 _CONFIGURATION: dict[str, Check] = {"batch": integer, "vcpus": number, "vgpus": number, "memory_gb": number}
@@ -285,4 +292,4 @@ def _where(entry: Section, i: int) -> str:
 
 def _shapes(nodes: Sequence[Node]) -> list[Node]:
     """One node of each kind and size."""
-    return list({(n.kind, n.vcpus, n.memory_gb, n.devices): n for n in nodes}.values())
+    return list({(n.kind, n.capacity_vcpus, n.memory_gb, n.devices): n for n in nodes}.values())

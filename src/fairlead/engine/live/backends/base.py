@@ -4,7 +4,7 @@ All calls come from, and all reports go to, the thread of the event loop. A back
 to start: ready or lost; and every batch: finished, or its instance lost.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from fairlead.engine.live.values import Result, Value
@@ -48,6 +48,10 @@ class Backend(Protocol):
 
     def resize(self, instance: int, vcpus: float) -> None:
         """Give a running instance another CPU limit."""
+        ...
+
+    def cpu_s(self) -> Mapping[str, float]:
+        """CPU time that the instances of each function have used so far, ended ones included, where it is known."""
         ...
 
     def stop(self, instance: int, now: bool) -> None:

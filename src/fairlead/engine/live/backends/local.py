@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from fairlead.engine.live.backends.base import Reports
@@ -46,6 +46,8 @@ class LocalBackend:
         self._log = log
         self._instances: dict[int, _Process] = {}
         self._failures: dict[str, int] = {}  # by function: starts that failed in a row
+        self._processes: set[_Process] = set()  # those that run, also what was told to end
+        self._spent_s: dict[str, float] = {}  # by function: CPU time of those that have ended
         self._store = store
 
     def capacity(self) -> Cluster:
@@ -79,6 +81,13 @@ class LocalBackend:
     def resize(self, instance: int, vcpus: float) -> None:
         """Change what an instance may use of the CPU."""
         self._limiter.resize(instance, vcpus)
+
+    def cpu_s(self) -> Mapping[str, float]:
+        """CPU time by function: of what has ended, and of what runs."""
+        found = dict(self._spent_s)
+        for process in self._processes:
+            found[process.function] = found.get(process.function, 0.0) + (self.usage(process.instance).cpu_s or 0.0)
+        return found
 
     def stop(self, instance: int, now: bool) -> None:
         """End an instance, whose end is then no news."""
@@ -141,6 +150,12 @@ class LocalBackend:
             self._reports.ready(process.instance)
         else:
             process.error = message.error
+
+    def _exited(self, process: "_Process") -> None:
+        """Add up what a process has used, while the kernel still knows."""
+        self._processes.discard(process)
+        used_s = self.usage(process.instance).cpu_s or 0.0
+        self._spent_s[process.function] = self._spent_s.get(process.function, 0.0) + used_s
 
     def _ended(self, process: "_Process", error: str) -> None:
         self._store.forget(process.pid)
@@ -206,6 +221,7 @@ class _Process(asyncio.Protocol):
         self._loop.add_reader(popen.stdout.fileno(), self._hear)
         configuration = self._configuration
         self._backend._limiter.admit(self.instance, popen.pid, self._node, configuration.vcpus, configuration.memory_gb)
+        self._backend._processes.add(self)
         begin = Begin(self._backend._app, self.function, str(self._backend._store.folder))
         self._unsent.insert(0, frame(begin))
         ours.setblocking(False)
@@ -293,6 +309,7 @@ class _Process(asyncio.Protocol):
         assert popen is not None
         self._loop.remove_reader(self._handle)
         os.close(self._handle)
+        self._backend._exited(self)
         code = popen.wait()
         self._kill_children(popen.pid)
         self._loop.call_later(_LAST_WORDS_S, self._bury, code)

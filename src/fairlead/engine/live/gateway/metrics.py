@@ -199,6 +199,11 @@ def _of_functions(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
     size = GaugeMetricFamily("fairlead_recent_batch_size", "Invocations per batch, of late.", labels=labels)
     predicted = GaugeMetricFamily("fairlead_predicted_latency_seconds", "Of the last batch.", labels=labels)
     observed = GaugeMetricFamily("fairlead_observed_latency_seconds", "Of the last batch.", labels=labels)
+    replicas = GaugeMetricFamily("fairlead_scaler_replicas", "Replicas that its scaler wants.", labels=labels)
+    size_of_each = GaugeMetricFamily("fairlead_scaler_replica_vcpus", "vCPUs of each replica.", labels=labels)
+    noted = GaugeMetricFamily("fairlead_scaler_note", "What its scaler says besides.", labels=(*labels, "note"))
+    held = GaugeMetricFamily("fairlead_held_vcpus", "vCPUs that its instances hold.", labels=labels)
+    used = CounterMetricFamily("fairlead_cpu_seconds", "CPU time of its instances.", labels=labels)
     ratio = GaugeMetricFamily("fairlead_observed_to_predicted_ratio", "Of the last batch.", labels=labels)
     for app in apps:
         for function in app.functions:
@@ -213,7 +218,15 @@ def _of_functions(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
             _add(observed, label, function.observed_s)
             if function.predicted_s and function.observed_s is not None:
                 ratio.add_metric(label, function.observed_s / function.predicted_s)
+            _add(replicas, label, function.replicas)
+            _add(size_of_each, label, function.replica_vcpus)
+            for name, value in function.notes.items():
+                noted.add_metric((*label, name), value)
+            held.add_metric(label, function.vcpus)
+            if function.cpu_s is not None:
+                used.add_metric(label, function.cpu_s)
     yield from (queue, instances, batches, invocations, size, predicted, observed, ratio)
+    yield from (replicas, size_of_each, noted, held, used)
 
 
 def _of_journal(stats: JournalStats) -> Iterator[Metric]:

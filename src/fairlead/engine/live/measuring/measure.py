@@ -6,6 +6,7 @@ it, which costs nothing, so only cold starts pay for a start.
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
 from time import perf_counter
 
 import msgspec
@@ -133,20 +134,26 @@ class _Session:
             self._instances[spec.name] = await self._start(spec, self._most(spec))
         cold_start = await self._cold_start(spec, min(until, perf_counter() + (until - perf_counter()) / 3))
         samples: dict[Configuration, list[float]] = {}
+        cpu_s: dict[Configuration, list[float]] = {}
         times: dict[Configuration, float] = {}
         while (configuration := next_to_measure(here, times, self._effort.prediction_tolerance)) is not None:
             left_s = until - perf_counter()
             if times and left_s <= 0:
                 break
             self._tell(f"{spec.name}: {configuration}")
-            samples[configuration] = await self._point(spec, configuration, examples, max(0.0, left_s) / _POINTS_AHEAD)
+            samples[configuration], cpu_s[configuration] = await self._point(
+                spec, configuration, examples, max(0.0, left_s) / _POINTS_AHEAD
+            )
             times[configuration] = mean(samples[configuration])
-        return self._summary(spec, samples, times, cold_start, examples)
+        return self._summary(spec, samples, cpu_s, cold_start, examples)
 
     async def _point(
         self, spec: FunctionSpec, configuration: Configuration, examples: Examples, limit_s: float
-    ) -> list[float]:
-        """Seconds of warm runs on a node of speed 1, until they agree or the time is over."""
+    ) -> tuple[list[float], list[float]]:
+        """Seconds of warm runs on a node of speed 1, until they agree or the time is over; and of their CPU time.
+
+        The latter are none where the machine does not tell.
+        """
         self._backend.resize(self._instances[spec.name], configuration.vcpus)
         stages, inputs = examples.batch(spec.name, configuration.batch)
         until = perf_counter() + limit_s
@@ -155,9 +162,12 @@ class _Session:
             if perf_counter() > until:
                 break
         samples: list[float] = []
+        used = [self._backend.usage(self._instances[spec.name]).cpu_s]
         while not self._effort.rule.is_enough(samples, is_late=perf_counter() > until):
             samples.append(await self._timed(spec, stages, inputs) * self._node.speed)
-        return samples
+            used.append(self._backend.usage(self._instances[spec.name]).cpu_s)
+        known = [each for each in used if each is not None]
+        return samples, [after - before for before, after in pairwise(known)] if len(known) == len(used) else []
 
     async def _cold_start(self, spec: FunctionSpec, until: float) -> ColdStart:
         """As an instance starts that nobody was prepared for: in the least configuration there is."""
@@ -186,14 +196,14 @@ class _Session:
         self,
         spec: FunctionSpec,
         samples: Mapping[Configuration, Sequence[float]],
-        times: Mapping[Configuration, float],
+        cpu_s: Mapping[Configuration, Sequence[float]],
         cold_start: ColdStart,
         examples: Examples,
     ) -> MeasuredFunction:
         declared = [c for c in space(spec.batch, spec.vcpus, spec.vgpus) if not c.vgpus]
-        predicted, predictor = complete(declared, times)
+        predicted, predictor = complete(declared, {c: mean(each) for c, each in samples.items()})
         points = [
-            _measured(c, samples[c])
+            _measured(c, samples[c], cpu_s[c])
             if c in samples
             else Point(batch=c.batch, vcpus=c.vcpus, mean_s=predicted[c], is_predicted=True)
             for c in declared
@@ -206,6 +216,7 @@ class _Session:
             memory_gb=round(peak / 2**30, 4),
             output_mb=round(mean(sizes) / 2**20, 6),
             noise=round(pooled_noise(list(samples.values())), 4),
+            cpu_noise=round(pooled_noise(list(cpu_s.values())), 4) if any(cpu_s.values()) else None,
             held_out_error=None if predictor.held_out_error is None else round(predictor.held_out_error, 4),
         )
 
@@ -243,7 +254,7 @@ class _Session:
         self._watch(min(0.99, (perf_counter() - self._began) / self._effort.budget_s), doing)
 
 
-def _measured(configuration: Configuration, samples: Sequence[float]) -> Point:
+def _measured(configuration: Configuration, samples: Sequence[float], cpu_s: Sequence[float]) -> Point:
     return Point(
         batch=configuration.batch,
         vcpus=configuration.vcpus,
@@ -251,6 +262,7 @@ def _measured(configuration: Configuration, samples: Sequence[float]) -> Point:
         p50_s=percentile(samples, 0.5),
         p95_s=percentile(samples, 0.95),
         p99_s=percentile(samples, 0.99),
+        cpu_s=mean(cpu_s) if cpu_s else None,
         count=len(samples),
     )
 

@@ -65,6 +65,8 @@ PREDECESSORS = next(_f)
 STAGE_SPREAD = next(_f)  # which of the request's factors spreads its time; -1 for none
 STAGE_NOISE = next(_f)
 STAGE_REST = next(_f)  # seconds that the stages after it take at best
+FUNCTION_QUEUE = next(_f)  # first queue of a function; -1 without
+QUEUE_SIBLING = next(_f)  # the next one of the same function
 
 # --- nodes and devices now
 NODE_FREE = next(_f)
@@ -157,6 +159,7 @@ LINE = next(_f)  # first and last of the line over all
 QUEUE_FIRST = next(_f)
 QUEUE_LAST = next(_f)
 QUEUE_SIZE = next(_f)
+QUEUE_MASK = next(_f)  # bits over queues: those in which something waits that might start
 FUNCTION_FIRST_WAITING = next(_f)
 FUNCTION_LAST_WAITING = next(_f)
 FUNCTION_WAITING = next(_f)  # how many wait
@@ -195,6 +198,8 @@ NODE_LOAD = next(_f)
 NODE_PRESSURE = next(_f)
 NODE_VERSION = next(_f)
 NODE_RUNS = next(_f)
+NODE_CORES = next(_f)  # of an overcommitted node: thousandths of vCPUs that runs share; else 0
+NODE_BUSY = next(_f)  # thousandths of vCPUs of all that runs
 
 # --- scaling, by function
 SCALED = next(_f)  # 1 while it runs only on replicas
@@ -327,6 +332,8 @@ WAKE_DUE = next(_c)
 CONTROL_DUE = next(_c)
 SCALER_AT = next(_c)
 IS_SHORT = next(_c)
+SETS_CHANGED = next(_c)  # some set of replicas did since all were last brought to what is wanted
+SHORT_AT = next(_c)  # version of the placement index when they were
 SETS = next(_c)
 IN_USE = next(_c)  # some function is scaled
 STALE = next(_c)

@@ -20,6 +20,7 @@ from fairlead.engine.sim.compiled.layout import (
     NOW,
     QUEUE_FIRST,
     QUEUE_LAST,
+    QUEUE_MASK,
     QUEUE_SIZE,
     R_ARRIVAL,
     R_WORKFLOW,
@@ -86,6 +87,7 @@ def add(h: int, task: int) -> None:
         queue = ints(h, STAGE_QUEUE)[stage]
         ints(h, QUEUE_SIZE)[queue] += 1
         _join_queue(h, queue, task)
+        let_try(h, queue)
     if c[HAS_FUNCTION_LINES] != 0:
         _join_function(h, function, task)
     if c[HAS_DEADLINES] != 0:
@@ -118,10 +120,24 @@ def remove(h: int, task: int, state: int) -> None:
         queue = ints(h, STAGE_QUEUE)[stage]
         ints(h, QUEUE_SIZE)[queue] -= 1
         _leave_queue(h, queue, task)
+        if ints(h, QUEUE_FIRST)[queue] < 0:
+            let_rest(h, queue)
     if c[HAS_FUNCTION_LINES] != 0:
         _leave_function(h, function, task)
     if c[HAS_DEADLINES] != 0:
         _leave_heap(h, function, task)
+
+
+@compiled
+def let_try(h: int, queue: int) -> None:
+    """Look at a queue when next something is started."""
+    ints(h, QUEUE_MASK)[queue >> 6] |= 1 << (queue & 63)
+
+
+@compiled
+def let_rest(h: int, queue: int) -> None:
+    """Pass a queue over until it is to be tried again."""
+    ints(h, QUEUE_MASK)[queue >> 6] &= ~(1 << (queue & 63))
 
 
 @compiled

@@ -56,7 +56,6 @@ from fairlead.engine.sim.compiled.layout import (
     INDEX_BITS,
     INSTANTS,
     IS_SHARED,
-    IS_SHORT,
     KEEP_RULE,
     KIND_BITS,
     LEARNS,
@@ -97,7 +96,7 @@ from fairlead.engine.sim.compiled.pool import stop
 from fairlead.engine.sim.compiled.prewarming import keep_up, prewarmed
 from fairlead.engine.sim.compiled.rules import dispatch, function_of, has_room, place
 from fairlead.engine.sim.compiled.scalers import adjust
-from fairlead.engine.sim.compiled.scaling import missing, reconcile_all, replica_ready
+from fairlead.engine.sim.compiled.scaling import is_worth_trying, missing, reconcile_all, replica_ready
 from fairlead.engine.sim.compiled.sharing import begin, end_due, press
 from fairlead.engine.sim.compiled.views import compiled, ints, kept, reals
 
@@ -266,7 +265,7 @@ def _fire(h: int) -> int:
 def _make_up(h: int) -> bool:
     """Start the replicas that are missing; False for want of room in the arrays."""
     c = ints(h, COUNT)
-    if c[IS_SHORT] != 0:
+    if is_worth_trying(h):
         most = 0
         for i in range(c[SETS]):
             most += missing(h, ints(h, SET_ORDER)[i])

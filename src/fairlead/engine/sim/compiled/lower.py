@@ -96,6 +96,7 @@ def lower(
     for name in (at.QUEUE_FIRST, at.QUEUE_LAST):
         memory.whole(name, c[at.QUEUES], -1)
     memory.whole(at.QUEUE_SIZE, c[at.QUEUES])
+    memory.whole(at.QUEUE_MASK, (c[at.QUEUES] + 63) // 64)
     memory[at.LINE] = np.array([-1, -1])
     for name in (
         *(at.FUNCTION_FIRST_WAITING, at.FUNCTION_LAST_WAITING, at.FUNCTION_URGENT),
@@ -189,7 +190,7 @@ def _lower_nodes(memory: Memory, scenario: Scenario) -> None:
     count, words = len(nodes), (len(nodes) + 63) // 64
     summaries = (words + 63) // 64
     c[at.NODES], c[at.WORDS], c[at.SUMMARIES], c[at.KINDS] = count, words, summaries, len(kinds)
-    memory[at.NODE_TOTAL] = total = np.array([milli(node.vcpus) for node in nodes])
+    memory[at.NODE_TOTAL] = total = np.array([milli(node.capacity_vcpus) for node in nodes])
     memory[at.NODE_MEMORY] = np.array([mebi(node.memory_gb) for node in nodes])
     memory[at.NODE_KIND] = np.array([kinds[node.kind] for node in nodes])
     devices = [device for node in nodes for device in node.devices]
@@ -383,6 +384,12 @@ def _lower_workflows(
     memory[at.WORKFLOW_SLO] = np.array([workflow.slo.latency_s for workflow in scenario.workflows.values()], float)
     memory[at.STAGE_FUNCTION] = np.array([numbers[function] for _, _, function in names])
     memory[at.STAGE_QUEUE] = np.array(queue_of)
+    latest = dict.fromkeys(numbers, -1)
+    siblings = []
+    for queue, (_, function) in enumerate(queues):
+        siblings.append(latest[function])
+        latest[function] = queue
+    memory[at.FUNCTION_QUEUE], memory[at.QUEUE_SIBLING] = np.array(list(latest.values())), np.array(siblings)
     memory[at.STAGE_FAN_IN] = np.diff(before_first)
     memory[at.STAGE_THEN], memory[at.SUCCESSORS] = np.array(then_first), np.array(successors, np.int64)
     memory[at.STAGE_BEFORE], memory[at.PREDECESSORS] = np.array(before_first), np.array(predecessors, np.int64)
@@ -395,7 +402,11 @@ def _lower_sharing(memory: Memory, scenario: Scenario, shapes: Sequence[tuple[st
     c = memory[at.COUNT]
     c[at.IS_SHARED] = has_interference(scenario.cluster, scenario.profiles)
     keys: dict[tuple[str, float], int] = {}
-    of = [keys.setdefault((name, float(size.vcpus or size.vgpus)), len(keys)) for name, size in shapes]
+    if any(profile.sensitivity for profile in scenario.profiles.values()):
+        of = [keys.setdefault((name, float(size.vcpus or size.vgpus)), len(keys)) for name, size in shapes]
+    else:  # all runs of a node go at one rate, on one clock; what they add to its load slows nobody down
+        keys[shapes[0][0], 0.0] = 0
+        of = [0] * len(shapes)
     c[at.CLOCK_KEYS] = len(keys)
     nodes = scenario.cluster.nodes
     numbers = {name: i for i, name in enumerate(scenario.functions)}
@@ -414,7 +425,8 @@ def _lower_sharing(memory: Memory, scenario: Scenario, shapes: Sequence[tuple[st
             own += [share / vcpus * scenario.profiles[name].pressure for name, share in keys]
     memory[at.CLOCK_LOAD] = np.array(own, float)
     memory.whole(at.NODE_CLOCK, len(nodes), -1)
-    for name in (at.NODE_CLOCKS, at.NODE_VERSION, at.NODE_RUNS):
+    memory[at.NODE_CORES] = np.array([milli(node.vcpus) if node.overcommit > 1 else 0 for node in nodes])
+    for name in (at.NODE_CLOCKS, at.NODE_VERSION, at.NODE_RUNS, at.NODE_BUSY):
         memory.whole(name, len(nodes))
     for name in (at.NODE_SHARED_AT, at.NODE_LOAD, at.NODE_PRESSURE):
         memory.real(name, len(nodes))

@@ -88,10 +88,14 @@ def choose(own: Ints, chances: Reals) -> int:
     last = len(chances) - 1
     if last <= 0:
         return 0
-    chance, workflow = uniform(own), 0
-    while workflow < last and chance > chances[workflow]:
-        workflow += 1
-    return workflow
+    chance, least, most = uniform(own), 0, last
+    while least < most:
+        middle = (least + most) >> 1
+        if chance > chances[middle]:
+            least = middle + 1
+        else:
+            most = middle
+    return least
 
 
 @compiled

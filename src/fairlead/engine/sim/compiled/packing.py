@@ -73,8 +73,8 @@ _UNCLEANED = {  # what is read of them was written in the same episode
     *(at.READY_NOW, at.FINISHED_NOW, at.EXPIRED_NOW, at.PREWARM_NOW, at.FRESH, at.R_DRAWS, *_ARRIVALS),
 }
 _DECLARED = {
-    *range(at.NODE_TOTAL, at.STAGE_REST + 1),
-    *(at.SHAPE_CLOCK, at.CLOCK_LOAD, at.KEY_FUNCTION, at.PRESSURE_NODE, at.PRESSURE),
+    *range(at.NODE_TOTAL, at.QUEUE_SIBLING + 1),
+    *(at.SHAPE_CLOCK, at.CLOCK_LOAD, at.KEY_FUNCTION, at.NODE_CORES, at.PRESSURE_NODE, at.PRESSURE),
 } - {at.SHAPE_BLOCKED, at.SHAPE_CORRECTION, at.SHAPE_SEEN}
 
 

@@ -43,9 +43,11 @@ from fairlead.engine.sim.compiled.layout import (
     INVOCATION_ROWS,
     NEEDS_ARRIVALS,
     NEEDS_ROOM,
+    NEXT_REQUEST,
     NOW,
     POLICY_REASON,
     QUEUE_FIRST,
+    R_ARRIVAL,
     R_ID,
     R_OPEN,
     R_WORKFLOW,
@@ -55,6 +57,7 @@ from fairlead.engine.sim.compiled.layout import (
     SET_FIRST,
     SET_SIZE,
     SHAPE_VCPUS,
+    STAGE_BITS,
     STAGE_FUNCTION,
     STAGE_QUEUE,
     STOP_AT,
@@ -102,6 +105,7 @@ VCPUS = next(_m)  # that its replicas hold, in thousandths
 MEMORY = next(_m)  # likewise, in MiB
 WAS_REFUSED = next(_m)  # whether the action could not be done
 HELD = next(_m)  # vCPU-seconds that its replicas held
+LATENESS = next(_m)  # 99th percentile of the time since the request came over what is meant for it, or of what waits
 MEASURES = next(_m)
 
 OK, OUT_OF_ROOM = 0, 1
@@ -109,8 +113,11 @@ _PERCENTILE = 0.99
 
 
 @compiled
-def _draw_until(h: int, until: float) -> None:
-    """The next arrivals up to an instant; behind the last of them stands one that never comes."""
+def _draw_until(h: int, until: float, came: "Reals") -> None:
+    """The next arrivals up to an instant; behind the last of them stands one that never comes.
+
+    `came` keeps when each request came, by its number, of as many as there is room for; they are a power of 2.
+    """
     c, x, own = ints(h, COUNT), reals(h, OWN_REALS), ints(h, OWN)
     chances, kinds, sigmas = reals(h, CHANCES), ints(h, DRAW_KIND), reals(h, DRAW_SIGMA)
     times, workflows, draws = reals(h, ARRIVAL_AT), ints(h, ARRIVAL_WORKFLOW), reals(h, ARRIVAL_DRAWS)
@@ -124,6 +131,7 @@ def _draw_until(h: int, until: float) -> None:
             place += 1
             break
         times[place] = instant
+        came[(c[NEXT_REQUEST] + place) & (len(came) - 1)] = instant
         workflow = choose(own, chances)
         workflows[place] = workflow
         place += 1
@@ -137,8 +145,18 @@ def _draw_until(h: int, until: float) -> None:
 
 
 @compiled
-def _take_rows(h: int, since: float, places: "Ints", measures: "Reals", latencies: "Reals", most: int) -> None:
+def _take_rows(
+    h: int,
+    since: float,
+    places: "Ints",
+    measures: "Reals",
+    latencies: "Reals",
+    late: "Reals",
+    came: "Reals",
+    goals: "Reals",
+) -> None:
     """Note the runs that ended at this instant."""
+    most = latencies.shape[1]
     c, now = ints(h, COUNT), reals(h, CLOCK)[NOW]
     whole, real = ints(h, INVOCATION_INTS), reals(h, INVOCATION_REALS)
     for row in range(c[INVOCATION_ROWS]):
@@ -150,13 +168,17 @@ def _take_rows(h: int, since: float, places: "Ints", measures: "Reals", latencie
         mine = measures[function]
         mine[RAN] += 1
         mine[BUSY] += (now - max(since, began)) * ints(h, SHAPE_VCPUS)[shape] * 1e-3
-        own = latencies[function]
+        own, own_late = latencies[function], late[function]
         count = places[function, SAMPLES]
         if count == most:  # only the slowest hundredth matters: the quicker half of what is kept can go
             own.sort()
             own[: most // 2] = own[most - most // 2 :]
+            own_late.sort()
+            own_late[: most // 2] = own_late[most - most // 2 :]
             count = most // 2
         own[count] = now - ready
+        request = whole[row * INVOCATION_INT_COLUMNS]
+        own_late[count] = (now - came[request & (len(came) - 1)]) / goals[stage]
         places[function, SAMPLES] = count + 1
     c[INVOCATION_ROWS] = 0
 
@@ -230,11 +252,14 @@ def _measure_replicas(h: int, since: float, function: int, measures: "Reals", is
 _INTS, _REALS = types.Array(int64, 2, "C"), types.Array(float64, 2, "C")
 
 
-@kept(int64(int64, float64, int64[::1], _INTS, _INTS, int64[::1], _REALS, _REALS))
-def run_period(h: int, until: float, actions, places, ladders, bounds, measures, latencies) -> int:  # type: ignore[no-untyped-def]
+@kept(int64(int64, float64, int64[::1], _INTS, _INTS, int64[::1], _REALS, _REALS, _REALS, float64[::1], float64[::1]))
+def run_period(  # type: ignore[no-untyped-def]
+    h: int, until: float, actions, places, ladders, bounds, measures, latencies, late, came, goals
+) -> int:
     """Let every function act, run up to an instant, and measure what came of it.
 
-    `bounds` are the least and the most replicas, and the lengths of the ladders of vCPUs and of memory.
+    `bounds` are the least and the most replicas, and the lengths of the ladders of vCPUs and of memory. `goals` has for
+    each stage how long after its request came it is meant to have ended.
     """
     c, x = ints(h, COUNT), reals(h, CLOCK)
     since = x[NOW]
@@ -249,7 +274,7 @@ def run_period(h: int, until: float, actions, places, ladders, bounds, measures,
             _measure_replicas(h, since, function, measures, False)
     x[STOP_AT] = until
     c[INSTANTS] += 1
-    _draw_until(h, until)
+    _draw_until(h, until, came)
     while True:
         if not _make_up(h):
             return OUT_OF_ROOM
@@ -258,17 +283,17 @@ def run_period(h: int, until: float, actions, places, ladders, bounds, measures,
         c[FRESH_COUNT] = c[WAKE_DUE] = 0
         status = _next_instant(h)
         if status == NEEDS_ARRIVALS:
-            _draw_until(h, until)
+            _draw_until(h, until, came)
             status = _next_instant(h)
         if status != _GO:
             break
         status = _apply(h)
         while status == NEEDS_ARRIVALS:
-            _draw_until(h, until)
+            _draw_until(h, until, came)
             status = _apply(h)
         if status == NEEDS_ROOM:
             return OUT_OF_ROOM
-        _take_rows(h, since, places, measures, latencies, latencies.shape[1])
+        _take_rows(h, since, places, measures, latencies, late, came, goals)
         if _fire(h) == NEEDS_ROOM:
             return OUT_OF_ROOM
     x[NOW] = until
@@ -279,6 +304,7 @@ def run_period(h: int, until: float, actions, places, ladders, bounds, measures,
         mine[ARRIVED] = started - places[function, STARTED] + waiting - places[function, WAITED]
         places[function, STARTED], places[function, WAITED] = started, waiting
         mine[SLOWEST] = _percentile(latencies[function], places[function, SAMPLES], int(mine[RAN]))
+        mine[LATENESS] = _percentile(late[function], places[function, SAMPLES], int(mine[RAN]))
         mine[REPLICAS] = ints(h, TARGET)[function]
     stages = ints(h, STAGE_FUNCTION)
     for stage in range(len(stages)):
@@ -286,6 +312,8 @@ def run_period(h: int, until: float, actions, places, ladders, bounds, measures,
         if task >= 0:
             mine = measures[stages[stage]]
             mine[OLDEST] = max(mine[OLDEST], until - reals(h, T_READY)[task])
+            since_arrival = until - reals(h, R_ARRIVAL)[task >> c[STAGE_BITS]]
+            mine[LATENESS] = max(mine[LATENESS], since_arrival / goals[stage])
     return OK
 
 

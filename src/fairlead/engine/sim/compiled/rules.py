@@ -65,7 +65,7 @@ from fairlead.engine.sim.compiled.layout import (
     POLICY_REASON,
     QUEUE_FIRST,
     QUEUE_LIMIT,
-    QUEUES,
+    QUEUE_MASK,
     R_OPEN,
     R_WORKFLOW,
     RECORDS,
@@ -97,10 +97,10 @@ from fairlead.engine.sim.compiled.layout import (
     WAKE,
     WORKFLOW_FIRST,
 )
-from fairlead.engine.sim.compiled.lines import IS_WAITING, deadline_of, stage_of
+from fairlead.engine.sim.compiled.lines import IS_WAITING, deadline_of, let_rest, stage_of
 from fairlead.engine.sim.compiled.pool import look_at
 from fairlead.engine.sim.compiled.scaling import place_replica
-from fairlead.engine.sim.compiled.views import compiled, ints, reals, row
+from fairlead.engine.sim.compiled.views import compiled, ints, reals, row, trailing_zeros
 
 
 @compiled
@@ -190,23 +190,41 @@ def _waits(h: int, slot: int) -> bool:
 
 @compiled
 def least_loaded(h: int) -> int:
-    """The oldest of each queue, on the emptiest nodes; a queue that cannot start holds up no other."""
-    c, first, shapes = ints(h, COUNT), ints(h, QUEUE_FIRST), ints(h, FUNCTION_SHAPE)
-    for queue in range(c[QUEUES]):
-        while first[queue] >= 0:
-            if not has_room(h, 1):
+    """The oldest of each queue, on the emptiest nodes; a queue that cannot start holds up no other.
+
+    A queue whose function has no free replica is not looked at again before one is free.
+    """
+    masks = ints(h, QUEUE_MASK)
+    for word in range(len(masks)):
+        left = masks[word]
+        while left != 0:
+            queue = (word << 6) + trailing_zeros(left)
+            left &= left - 1
+            if not _serve(h, queue):
                 return NEEDS_ROOM
-            task = first[queue]
-            function = function_of(h, task)
-            if c[BATCHING] == FULL:
-                if not _start_full(h, task, function, False):
-                    break
-            else:
-                node = place(h, function, shapes[function], False)
-                if node < 0:
-                    break
-                _start_one(h, task, shapes[function], node)
     return DONE
+
+
+@compiled
+def _serve(h: int, queue: int) -> bool:
+    """Start what can be started of a queue; False for want of room in the arrays."""
+    c, first, shapes = ints(h, COUNT), ints(h, QUEUE_FIRST), ints(h, FUNCTION_SHAPE)
+    while first[queue] >= 0:
+        if not has_room(h, 1):
+            return False
+        task = first[queue]
+        function = function_of(h, task)
+        if c[BATCHING] == FULL:
+            if not _start_full(h, task, function, False):
+                break
+        else:
+            node = place(h, function, shapes[function], False)
+            if node < 0:
+                if ints(h, SCALED)[function] != 0:
+                    let_rest(h, queue)
+                break
+            _start_one(h, task, shapes[function], node)
+    return True
 
 
 # --- batches by size and time-out

@@ -20,6 +20,8 @@ from fairlead.engine.sim.compiled.layout import (
     FREE_LAST,
     FUNCTION_COLD,
     FUNCTION_FIRST,
+    FUNCTION_QUEUE,
+    HAS_QUEUES,
     I_AFTER,
     I_BATCH,
     I_BEFORE,
@@ -48,6 +50,8 @@ from fairlead.engine.sim.compiled.layout import (
     NODE_TOTAL,
     NODES,
     NOW,
+    QUEUE_FIRST,
+    QUEUE_SIBLING,
     READY,
     REPLACED,
     REPLICA,
@@ -60,14 +64,17 @@ from fairlead.engine.sim.compiled.layout import (
     SET_ORDER,
     SET_SIZE,
     SETS,
+    SETS_CHANGED,
     SHAPE_BLOCKED,
     SHAPE_FLAVOUR,
     SHAPE_VCPUS,
     SHAPES,
+    SHORT_AT,
     TARGET,
     VERSION,
     WARM_NODES,
 )
+from fairlead.engine.sim.compiled.lines import let_try
 from fairlead.engine.sim.compiled.pool import create, look_at, make_room, release, stop
 from fairlead.engine.sim.compiled.views import compiled, ints, reals
 
@@ -79,6 +86,7 @@ def scale(h: int, function: int, instances: int, size: int) -> None:
     """Give a function so many replicas of a size; from then on it runs only on them."""
     c = ints(h, COUNT)
     look_at(h, function)
+    c[SETS_CHANGED] = 1
     if ints(h, SCALED)[function] == 0:
         c[IN_USE] = 1
         ints(h, SCALED)[function] = 1
@@ -107,6 +115,7 @@ def resize(h: int, function: int, size: int) -> bool:
     if not _has_room_to_grow(h, function, vcpus):
         return False
     ints(h, SET_SIZE)[function] = size
+    ints(h, COUNT)[SETS_CHANGED] = 1
     if ints(h, SHAPE_FLAVOUR)[former] == ints(h, SHAPE_FLAVOUR)[size]:
         slot = ints(h, SET_FIRST)[function]
         while slot >= 0:
@@ -204,12 +213,10 @@ def shape_for_batch(h: int, size: int, batch: int) -> int:
 @compiled
 def release_replica(h: int, slot: int) -> None:
     """An instance has finished its batch, in a run where some function is scaled."""
-    c = ints(h, COUNT)
     function = ints(h, FLAVOUR_FUNCTION)[ints(h, I_FLAVOUR)[slot]]
     if ints(h, I_STATE)[slot] & REPLICA:
-        if not ints(h, I_STATE)[slot] & DRAINING and not _adapt(h, function, slot):
-            ints(h, I_STATE)[slot] |= DRAINING  # it was to be resized and has no room: another takes its place
-            c[IS_SHORT] = 1
+        if not ints(h, I_STATE)[slot] & DRAINING:
+            _adapt(h, function, slot)  # without room it stays as it is: a small replica is better than none
         if ints(h, I_STATE)[slot] & DRAINING:
             _drain(h, slot)
         else:
@@ -265,10 +272,18 @@ def _most_that_fit(h: int, shape: int) -> int:
 
 
 @compiled
+def is_worth_trying(h: int) -> bool:
+    """Whether some set may have fewer replicas than it wants, and anything has changed since that was looked at."""
+    c = ints(h, COUNT)
+    return c[IS_SHORT] != 0 and (c[SETS_CHANGED] != 0 or c[SHORT_AT] != c[VERSION])
+
+
+@compiled
 def reconcile_all(h: int) -> None:
     """Start what is missing, where room has come up."""
     c = ints(h, COUNT)
-    c[IS_SHORT] = 0
+    c[IS_SHORT] = c[SETS_CHANGED] = 0
+    c[SHORT_AT] = c[VERSION]
     for i in range(c[SETS]):
         function = ints(h, SET_ORDER)[i]
         if _is_stuck(h, function):
@@ -344,6 +359,7 @@ def _create(h: int, function: int) -> int:
     node = find(h, shape, False)
     if node < 0:
         return -1
+    c[SETS_CHANGED] = 1
     slot = create(h, shape, node, False)
     ints(h, I_STATE)[slot] |= REPLICA
     last = ints(h, SET_LAST)
@@ -423,6 +439,12 @@ def _rest(h: int, slot: int) -> None:
     else:
         ints(h, FREE_FIRST)[function] = slot
     last[function] = slot
+    if ints(h, COUNT)[HAS_QUEUES] != 0:
+        queue = ints(h, FUNCTION_QUEUE)[function]
+        while queue >= 0:
+            if ints(h, QUEUE_FIRST)[queue] >= 0:
+                let_try(h, queue)
+            queue = ints(h, QUEUE_SIBLING)[queue]
 
 
 @compiled
@@ -443,6 +465,7 @@ def _leave_free(h: int, function: int, slot: int) -> None:
 @compiled
 def _drain(h: int, slot: int) -> None:
     """Let a replica go: now, or with the end of its batch."""
+    ints(h, COUNT)[SETS_CHANGED] = 1
     ints(h, I_STATE)[slot] |= DRAINING
     if ints(h, I_BATCH)[slot] >= 0:
         return

@@ -24,8 +24,10 @@ from fairlead.engine.sim.compiled.layout import (
     I_NODE,
     I_SHAPE,
     KEY_FUNCTION,
+    NODE_BUSY,
     NODE_CLOCK,
     NODE_CLOCKS,
+    NODE_CORES,
     NODE_ENDS,
     NODE_LOAD,
     NODE_PRESSURE,
@@ -34,6 +36,7 @@ from fairlead.engine.sim.compiled.layout import (
     NODE_VERSION,
     NOW,
     SHAPE_CLOCK,
+    SHAPE_VCPUS,
 )
 from fairlead.engine.sim.compiled.views import compiled, ints, reals
 
@@ -54,7 +57,8 @@ def begin(h: int, instance: int, now: float, work: float) -> None:
     """Let a batch start to consume its work."""
     node = ints(h, I_NODE)[instance]
     keys = ints(h, COUNT)[CLOCK_KEYS]
-    clock = node * keys + ints(h, SHAPE_CLOCK)[ints(h, I_SHAPE)[instance]]
+    shape = ints(h, I_SHAPE)[instance]
+    clock = node * keys + ints(h, SHAPE_CLOCK)[shape]
     passed_s = now - reals(h, NODE_SHARED_AT)[node]
     _advance(h, node, now)
     firsts, virtual = ints(h, CLOCK_FIRST), reals(h, CLOCK_VIRTUAL)
@@ -66,6 +70,7 @@ def begin(h: int, instance: int, now: float, work: float) -> None:
     reals(h, I_DUE)[instance] = due
     _insert(h, clock, instance, due)
     ints(h, NODE_RUNS)[node] += 1
+    ints(h, NODE_BUSY)[node] += ints(h, SHAPE_VCPUS)[shape]
     reals(h, NODE_LOAD)[node] += reals(h, CLOCK_LOAD)[clock]
     _set_rates(h, node)
     _predict(h, node)
@@ -86,6 +91,7 @@ def end_due(h: int, node: int, now: float) -> None:
             instance = firsts[clock]
             firsts[clock] = following[instance]
             ints(h, NODE_RUNS)[node] -= 1
+            ints(h, NODE_BUSY)[node] -= ints(h, SHAPE_VCPUS)[ints(h, I_SHAPE)[instance]]
             load[node] -= reals(h, CLOCK_LOAD)[clock]
             at = c[FINISHED_COUNT]
             c[FINISHED_COUNT] = at + 1
@@ -158,6 +164,9 @@ def _set_rates(h: int, node: int) -> None:
         load[node] = 0.0  # forget rounding
     firsts, following, keys = ints(h, CLOCK_FIRST), ints(h, CLOCK_NEXT), ints(h, COUNT)[CLOCK_KEYS]
     pressure = reals(h, NODE_PRESSURE)[node]
+    cores, shared = ints(h, NODE_CORES)[node], 1.0
+    if cores != 0:
+        shared = max(1.0, ints(h, NODE_BUSY)[node] / cores + pressure)
     before, clock = -1, ints(h, NODE_CLOCK)[node]
     while clock >= 0:
         if firsts[clock] < 0:  # nothing runs on it any more
@@ -167,7 +176,7 @@ def _set_rates(h: int, node: int) -> None:
                 following[before] = following[clock]
         else:
             sensitivity = reals(h, FUNCTION_SENSITIVITY)[ints(h, KEY_FUNCTION)[clock - node * keys]]
-            rates[clock] = 1 / (1.0 + sensitivity * (max(0.0, load[node] - own[clock]) + pressure))
+            rates[clock] = 1 / ((1.0 + sensitivity * (max(0.0, load[node] - own[clock]) + pressure)) * shared)
             before = clock
         clock = following[clock]
 

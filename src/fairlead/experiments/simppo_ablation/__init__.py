@@ -1,0 +1,1 @@
+"""What it is worth to see the others, and how."""

@@ -1,0 +1,1 @@
+"""Scalers on real functions, processes and CPU limits of this machine."""

@@ -1,0 +1,1 @@
+"""A thousand functions: training and serving on one machine."""

@@ -1,0 +1,1 @@
+"""Agents that know their place in a workflow."""

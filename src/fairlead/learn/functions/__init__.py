@@ -1,0 +1,1 @@
+"""Twelve small functions that do real work, as an app (`app.py`), and what was measured of them (`kinds`)."""
