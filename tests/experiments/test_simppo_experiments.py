@@ -14,7 +14,7 @@ from fairlead.experiments.simppo_workflows import run as workflows
 from fairlead.learn.functions.tenants import alone, tenants_scenario
 from fairlead.policy import make_policy
 
-TRAINED = ("isolation", "incremental", "ablation", "workflows")
+TRAINED = ("isolation", "incremental", "ablation", "scale", "workflows")
 
 
 def served(p99_s, attainment=1.0, held=1.0):

@@ -107,6 +107,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.simppo_ablation.run",
         10,
     ),
+    "simppo-scale": Experiment(
+        "SIMPPO: how the time of training and serving grows with the number of functions",
+        "fairlead.experiments.simppo_scale.run",
+        1,
+    ),
     "simppo-workflows": Experiment(
         "SIMPPO, workflow-aware: end-to-end attainment of four workflows",
         "fairlead.experiments.simppo_workflows.run",

@@ -1,1 +1,1 @@
-"""A thousand functions: training and serving on one machine."""
+"""How the time of training and serving grows with the number of functions."""

@@ -1,4 +1,4 @@
-"""The same shared weights among 12, 110 and 1,000 functions: trained on, served, and how the time grows."""
+"""The same shared weights among ever more functions: trained on, served, and how the time grows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
         )
     return Reproduction(
         name="simppo-scale",
-        title="SIMPPO past 110 functions",
+        title="SIMPPO: how the time grows with the number of functions",
         claims=_claims(settings, rows),
         rows=tuple(rows),
         figures=_figures(rows),
