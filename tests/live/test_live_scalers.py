@@ -286,7 +286,6 @@ def test_notes_are_shown_by_function_and_a_scaler_that_cannot_tell_them_scales_o
     async def test():
         with_odd(monkeypatch, Odd())
         async with scaled(tmp_path, NAP, "odd", {}) as app:
-            assert app.runtime.notes() == {}  # before the first control period
             await until(lambda: app.runtime.notes() == {"nap": {"shadow_replicas": 4.0}})
         with_odd(monkeypatch, Odd(fails="notes"))
         async with scaled(tmp_path, NAP, "odd", {}) as app:
