@@ -25,10 +25,10 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# Compiled first, lest both workers compile the same; beside the checks, since each of the three keeps one core busy.
+# Compiled first, lest both workers compile the same; beside the checks, since each of the two keeps one core busy.
 test: setup
-	@echo "Checking, and compiling the engine with and without bounds checks (once; two minutes)"
-	@$(MAKE) --no-print-directory --jobs=2 $(WHOLE) check compile compile-checked
+	@echo "Checking, and compiling the engine (once; a minute or two)"
+	@$(MAKE) --no-print-directory --jobs=2 $(WHOLE) check compile
 	$(BIN)/pytest -n 2 --dist worksteal
 
 test-slow: setup
@@ -38,7 +38,7 @@ test-slow: setup
 compile: setup
 	$(BIN)/fairlead warmup
 
-# The engine with bounds checks, which one test needs.
+# The engine with bounds checks, which two of the slow tests need.
 compile-checked: setup
 	$(BIN)/python tests/compiled/run_checked.py
 

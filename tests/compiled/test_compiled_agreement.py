@@ -24,24 +24,29 @@ RUNNER = Path(__file__).with_name("run_agreement.py")
 LEAST = 3  # so many of the runs must show each feature
 
 
-def compared(*, examples, seed, timeout_s):
-    """What the runner tried; its complaint is the test's."""
+def compared(*, examples, seed, timeout_s, is_checked=True):
+    """What the runner tried, with or without bounds checks; its complaint is the test's."""
     command = [sys.executable, "-W", "error", str(RUNNER), "--examples", str(examples), "--seed", str(seed)]
-    environment = {**os.environ, **CHECKED}
+    environment = {**os.environ, **CHECKED} if is_checked else None
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
     if done.returncode:
         pytest.fail(f"{' '.join(command)}\n{done.stdout}\n{done.stderr}", pytrace=False)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def check(tally, examples):
-    assert tally[TELLS_BOUNDS], "NUMBA_BOUNDSCHECK had no effect"
+def check(tally, examples, *, is_checked=True):
+    assert bool(tally[TELLS_BOUNDS]) is is_checked, "NUMBA_BOUNDSCHECK had no effect"
     assert tally[COMPARED] >= examples
     few = {feature: tally.get(feature, 0) for feature in REQUIRED if tally.get(feature, 0) < LEAST}
     assert not few, f"the random runs hardly try these: {few}"
 
 
 def test_random_runs_agree_to_the_last_bit():
+    check(compared(examples=300, seed=0, timeout_s=600, is_checked=False), 300, is_checked=False)
+
+
+@pytest.mark.slow
+def test_random_runs_with_bounds_checks_agree_to_the_last_bit():
     check(compared(examples=300, seed=0, timeout_s=600), 300)
 
 

@@ -1,15 +1,20 @@
 """What a view tells a scaler of replicas: how many are wanted, what a resize would do, what each one does."""
 
+from dataclasses import dataclass, field
 from math import inf
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from toy_policies import Adjusting, Doing, yielding
 
 from fairlead.engine import simulate
 from fairlead.model import Configuration
 from fairlead.policy import Resize, Scale
 from fairlead.policy.fifo import Fifo
+from fairlead.policy.least_loaded import LeastLoaded
 from fairlead.testing import check_accounts, cluster, declared, scenario
+from fairlead.workload import Listed
 
 ONE, TWO = Configuration(vcpus=1), Configuration(vcpus=2)
 
@@ -113,3 +118,65 @@ class TestBatches:
         recording = simulate(where, Fifo(batching="full"), scaler=Adjusting((yielding(Scale("f", 2, TWO)),)))
         assert not recording.refusals
         assert recording.invocations["batch_size"].to_list() == [4] * 8
+
+
+def test_queues_that_cannot_start_are_those_of_scaled_functions_without_a_free_replica():
+    where = scenario(
+        {"a": 5.0, "b": 5.0},
+        workflows={"first": ("a",), "second": ("b",), "third": ("a",)},
+        arrivals=[Listed("first", (1.5, 1.6)), Listed("second", (1.5, 1.6)), Listed("third", (1.5, 1.7))],
+        on=cluster(vcpus=2),
+        control_period_s=1.0,
+    )
+    found = seen(
+        where,
+        lambda view: (view.queues(), view.queues(can_start=True)),
+        *(yielding(Scale("a", 1)), NOTHING, yielding(Scale("a", None)), *[NOTHING] * 4),
+    )
+    first, second, third = ("first", "a"), ("second", "b"), ("third", "a")
+    assert found[0] == ((), ())
+    # From 1.5 s on one of a runs on its only replica, and one of b on the other vCPU.
+    assert found[1] == ((first, second, third), (second,))
+    # At 6.5 s the replica goes: the dispatcher starts two more of a, one of them of the first queue.
+    assert found[6] == ((second, third), (second, third))
+
+
+@dataclass
+class Checking(LeastLoaded):
+    """Before it decides, compares what can start with what can be placed."""
+
+    left_out: list[int] = field(default_factory=list)
+
+    def decide(self, view):
+        able = view.queues(can_start=True)
+        for queue in view.queues():
+            is_placed = view.place(queue[1], self._configurations[queue[1]], order="emptiest") is not None
+            if view.scaled(queue[1]) is None:
+                assert queue in able
+            else:
+                assert (queue in able) == is_placed
+        self.left_out.append(len(view.queues()) - len(able))
+        yield from super().decide(view)
+
+
+_DEEDS = st.one_of(
+    st.builds(Scale, st.sampled_from("ab"), st.one_of(st.none(), st.integers(0, 3))),
+    st.builds(Resize, st.sampled_from("ab"), st.sampled_from([1.0, 2.0])),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_DEEDS, max_size=12), st.lists(st.floats(0, 14), min_size=1, max_size=12))
+def test_whatever_is_scaled_what_can_start_is_what_can_be_placed(deeds, arrivals):
+    function = declared(1.7, cold_start_s=0.4, configurations=(ONE, TWO))
+    where = scenario(
+        {"a": function, "b": function},
+        workflows={"one": ("a", "b"), "other": ("b",)},
+        arrivals=[Listed("one", tuple(sorted(arrivals))), Listed("other", tuple(sorted(arrivals)))],
+        on=cluster(2, vcpus=2),
+        control_period_s=1.0,
+        duration_s=30.0,
+    )
+    dispatcher = Checking()
+    simulate(where, dispatcher, scaler=Adjusting(tuple(yielding(deed) for deed in deeds)), engine="python")
+    assert dispatcher.left_out

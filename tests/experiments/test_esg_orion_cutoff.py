@@ -66,6 +66,7 @@ def test_the_default_limit_is_the_best_of_the_committed_table():
     assert max(totals, key=totals.get) == 15.0
 
 
+@pytest.mark.slow
 def test_one_point_is_the_committed_one():
     settings = read_settings(PACKAGE)
     case = _case(settings, "strict-light", "Orion", 0.005)

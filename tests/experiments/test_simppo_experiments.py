@@ -10,6 +10,7 @@ from fairlead.experiments.cases import read_settings
 from fairlead.experiments.simppo_bench import Served, degradation, interval, judge
 from fairlead.experiments.simppo_incremental import run as incremental
 from fairlead.experiments.simppo_isolation import run as isolation
+from fairlead.experiments.simppo_scale import run as scale
 from fairlead.experiments.simppo_workflows import run as workflows
 from fairlead.learn.functions.tenants import alone, tenants_scenario
 from fairlead.policy import make_policy
@@ -72,6 +73,21 @@ def test_a_hump_is_one_only_between_the_ends():
     rising = [change(5, 1.0), change(20, 2.0), change(110, 4.0, 60)]
     assert [c.met for c in incremental._claims(settings, [5, 20, 110], hump)] == [True, True, True]
     assert [c.met for c in incremental._claims(settings, [5, 20, 110], rising)] == [False, False, False]
+
+
+@pytest.mark.parametrize(("median", "p95", "is_met"), [(20.0, 49.0, True), (20.0, 51.0, False), (51.0, 52.0, False)])
+def test_a_turn_must_be_short_enough_at_its_median_and_its_p95(median, p95, is_met):
+    few = {
+        "functions": 12,
+        "decision_ms": 1.0,
+        "decision_ms_p95": 1.0,
+        "decision_cpu_ms": 1.0,
+        "decision_cpu_ms_p95": 1.0,
+    }
+    most = few | {"functions": 1000, "decision_ms": median, "decision_ms_p95": p95}
+    (claim,) = scale._claims(read_settings(scale.__package__), [few, most])
+    assert claim.met is is_met
+    assert "1,000 functions" in claim.claim
 
 
 def test_aware_agents_must_lead_beyond_the_interval():

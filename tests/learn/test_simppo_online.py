@@ -215,6 +215,7 @@ class Direct:
         pass
 
 
+@pytest.mark.slow
 def test_a_spoiled_agent_is_retrained_while_it_serves_and_its_reward_rises(tmp_path):
     checkpoint = spoiled(tmp_path, {LESS_VCPUS: 2.5})
     policy = Patient(checkpoint=checkpoint, retrain="process", episode_periods=5, retrain_steps=100)

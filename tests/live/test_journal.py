@@ -289,6 +289,7 @@ def test_an_undelivered_callback_keeps_its_request_from_being_pruned_by_count(pa
     assert newest.is_final
 
 
+@pytest.mark.slow
 def test_the_file_levels_off_under_a_stream_of_requests(path):
     async def work(journal, _):
         sizes = []

@@ -165,4 +165,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestJournalAgainstADictionary = Model.TestCase
-TestJournalAgainstADictionary.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+TestJournalAgainstADictionary.settings = settings(max_examples=12, stateful_step_count=30, deadline=None)

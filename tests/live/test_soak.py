@@ -48,6 +48,7 @@ def test_a_few_points_prove_nothing(soak):
     assert not soak.trend("x", range(3), [1, 2, 3], soak.Tolerance(0, 0)).is_growth
 
 
+@pytest.mark.slow
 def test_a_short_soak_shows_no_growth(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "FAIRLEAD_TOKEN"}
     # The latency of a machine that runs other tests too says nothing: the load leaves room for them.

@@ -12,7 +12,7 @@ from fairlead.engine import simulate
 from fairlead.model import SLO, Configuration, Record, Stage, Workflow
 from fairlead.policy import Action, Policy, Reject, Resize, Scale, Site, Start, View
 from fairlead.policy.fifo import Fifo
-from fairlead.policy.measuring import Goal, Measures, Meter, function_slos, percentile, stage_goals
+from fairlead.policy.measuring import Goal, Measures, Meter, Samples, function_slos, stage_goals
 from fairlead.testing import cluster, declared, scenario, site_of
 
 ONE, TWO = Configuration(vcpus=1), Configuration(vcpus=2)
@@ -228,16 +228,58 @@ def test_periods_add_up_to_the_run(instants, replicas, seconds):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=300))
-def test_the_percentile_is_the_least_that_is_large_enough(values):
-    found = percentile(values)
-    assert found in values
-    assert sum(value <= found for value in values) >= 0.99 * len(values)
-    assert sum(value < found for value in values) < 0.99 * len(values)
+@given(st.lists(st.floats(-1, 100), max_size=300), st.lists(st.floats(0, 100), max_size=120), st.randoms())
+def test_the_percentile_is_the_least_that_is_large_enough(many, some, random):
+    come = [(2, value) for value in many] + [(0, value) for value in some]
+    random.shuffle(come)
+    samples = Samples()
+    for place, value in come:
+        samples.add(place, value)
+    found = samples.percentiles(3)
+    assert samples.counts(3).tolist() == [len(some), 0, len(many)]
+    for place, values in enumerate((some, [], many)):
+        if not values:
+            assert found[place] == 0
+            continue
+        assert found[place] in values
+        assert sum(value <= found[place] for value in values) >= 0.99 * len(values)
+        assert sum(value < found[place] for value in values) < 0.99 * len(values)
 
 
-def test_the_percentile_of_nothing_is_zero():
-    assert percentile([]) == 0
+@pytest.mark.parametrize(("count", "expected"), [(1, 0), (99, 98), (100, 98), (101, 99), (200, 197)])
+def test_of_so_many_values_that_many_are_below_the_percentile(count, expected):
+    samples = Samples()
+    for value in reversed(range(count)):
+        samples.add(0, float(value))
+    assert samples.percentiles(1).tolist() == [expected]
+
+
+def test_more_functions_than_sixteen_bits_can_number_are_told_apart():
+    samples = Samples()
+    samples.add(70_000, 2.0)
+    samples.add(70_000 - (1 << 16), 1.0)
+    found = samples.percentiles(70_001)
+    assert (found[70_000], found[70_000 - (1 << 16)], found.sum()) == (2.0, 1.0, 3.0)
+
+
+def test_only_what_is_named_as_changed_is_looked_at_again():
+    # The second function is given a replica too; a meter that is told of the first alone does not see it.
+    seen: list[list[float]] = []
+
+    class Opening(Policy):
+        def prepare(self, site: Site, rng: np.random.Generator) -> None:
+            self._meter = Meter(site.functions)
+
+        def adjust(self, view: View) -> Iterator[Action]:
+            seen.append((self._meter.close(view).held_s / self._meter.period_s).tolist())
+            if len(seen) == 1:
+                yield Scale("a", 1, TWO)
+                yield Scale("b", 1, TWO)
+            self._meter.open(view, [0])
+
+    both = {"a": declared(1.0, configurations=SIZES), "b": declared(1.0, configurations=SIZES)}
+    simulate(scenario(both, arrivals=[25.0], control_period_s=10.0), Fifo(), scaler=Opening())
+    assert seen[:2] == [[0.0, 0.0], [2.0, 0.0]]
 
 
 class TestSlos:

@@ -116,3 +116,22 @@ def test_the_same_seed_gives_the_same_draws(tmp_path):
     runs = [asked(Simppo(checkpoint=checkpoint, draws=True), world(duration_s=100), seed=s) for s in (1, 1, 2)]
     assert runs[0] == runs[1]
     assert runs[0] != runs[2]
+
+
+@pytest.mark.parametrize("memory_gb", [64.0, 4.0], ids=["roomy", "tight"])
+def test_after_a_turn_the_meter_knows_what_every_function_holds(tmp_path, memory_gb):
+    # Only functions that were acted on are listed again.
+    where = world(rate_rps=2.0, memory_gb=memory_gb)
+    policy = Simppo(checkpoint=saved(tmp_path, agents(seed=3)), draws=True)
+    adjust, turns = policy.adjust, []
+
+    def watched(view):
+        yield from adjust(view)
+        turns.append(len(policy._changed))
+        held = [sum(instance.vcpus for instance in view.instances(name)) for name in where.functions]
+        assert policy._meter._held.tolist() == held
+
+    policy.adjust = watched
+    simulate(where, "least-loaded", scaler=policy)
+    assert len(turns) > 20
+    assert 0 < min(turns[1:]) + max(turns[1:]) < 2 * len(where.functions)

@@ -70,10 +70,10 @@ def _mmc(servers, load, *marks):
         _mmc(2, 0.8),
         _mmc(2, 0.95, pytest.mark.slow),
         _mmc(8, 0.5, pytest.mark.slow),
-        _mmc(8, 0.8),
+        _mmc(8, 0.8, pytest.mark.slow),
         _mmc(8, 0.95, pytest.mark.slow),
         _mmc(16, 0.5, pytest.mark.slow),
-        _mmc(16, 0.8),
+        _mmc(16, 0.8, pytest.mark.slow),
         _mmc(16, 0.95, pytest.mark.slow),
     ],
 )
@@ -82,13 +82,13 @@ def test_mean_wait_of_mmc_is_erlangs(servers, load):
     check(name, mmc_wait_s(servers, load), waits, width(load), relaxation_s(servers, load))
 
 
-@pytest.mark.parametrize("load", [0.5, 0.8, pytest.param(0.95, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("load", [0.5, *(pytest.param(load, marks=pytest.mark.slow) for load in (0.8, 0.95))])
 def test_mean_wait_of_md1_is_pollaczeks_and_khinchines(load):
     # With constant service the queue forgets faster than with exponential service: the bound is on the safe side.
     check(f"md1-{round(load * 100)}", mg1_wait_s(load, 0), waits, width(load), relaxation_s(1, load))
 
 
-@pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (4, 0.75), (16, 0.9)])
+@pytest.mark.parametrize(("servers", "load"), [(1, 0.5), (4, 0.75), pytest.param(16, 0.9, marks=pytest.mark.slow)])
 def test_lost_share_is_erlangs(servers, load):
     # A loss system has no queue: it forgets within a few service times.
     check(f"loss{servers}-{round(load * 100)}", erlang_b(servers, servers * load), losses, 0.15, 4.0)

@@ -174,8 +174,11 @@ class View(Protocol):
         """What waits, most urgent first. Starting what it yields is safe."""
         ...
 
-    def queues(self) -> tuple[tuple[str, str], ...]:
-        """The (workflow, function) pairs for which something waits, in a fixed order."""
+    def queues(self, *, can_start: bool = False) -> tuple[tuple[str, str], ...]:
+        """The (workflow, function) pairs for which something waits, in a fixed order.
+
+        `can_start` leaves out scaled functions without a free replica, of which nothing can be placed now.
+        """
         ...
 
     def waiting(self, workflow: str | None = None, function: str | None = None) -> int:

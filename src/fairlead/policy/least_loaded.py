@@ -39,7 +39,7 @@ class LeastLoaded(Policy):
         self._batcher = make_batcher(self.batching, site, batch_wait_s=self.batch_wait_s)
 
     def decide(self, view: View) -> Iterator[Action]:
-        for workflow, function in view.queues():
+        for workflow, function in view.queues(can_start=self._batcher is None):
             if self._batcher is not None:
                 yield from starts(self._batcher, view, view.by_ready(workflow, function), "emptiest", functions=1)
                 continue

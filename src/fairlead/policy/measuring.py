@@ -20,6 +20,7 @@ def adjust(self, view):
 Agents are trained in the compiled engine (`fairlead.engine.sim.compiled.periods`), which measures the same.
 """
 
+from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil, inf
@@ -36,6 +37,9 @@ from fairlead.profile import Estimate
 Reals = NDArray[np.float64]
 
 _PERCENTILE = 0.99
+_ALL_COUNT = 99  # up to so many values, the 99th percentile is the largest
+_SHORT = 1 << 16
+_COLUMNS = 7  # of what is counted instance by instance
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -95,50 +99,38 @@ class Meter:
         self._begin()
 
     def _begin(self) -> None:
-        self._latencies_s: list[list[float]] = [[] for _ in self.functions]
-        self._lateness: list[list[float]] = [[] for _ in self.functions]
-        self._busy_s = np.zeros(len(self.functions))
+        self._latencies_s, self._lateness = Samples(), Samples()
+        self._busy_s = [0.0] * len(self.functions)  # a list: numbers are added one by one
 
     def observe(self, record: Record) -> None:
         """Take note of an invocation that ended; one of a function that is not measured is passed over."""
         place = self._places.get(record.function)
         if place is None:
             return
-        self._latencies_s[place].append(record.end - record.ready)
+        self._latencies_s.add(place, record.end - record.ready)
         goal = self._goals.get((record.workflow, record.stage))
         if goal is not None:
-            self._lateness[place].append((record.end - record.deadline + goal.slo_s) / goal.seconds)
+            self._lateness.add(place, (record.end - record.deadline + goal.slo_s) / goal.seconds)
         began = max(self._since, record.start + record.cold_s)
         self._busy_s[place] += max(0.0, record.end - began) * record.vcpus / record.batch_size
 
     def close(self, view: View) -> Measures:
         """End the period, and begin the next."""
         now, since, size = view.now, self._since, len(self.functions)
-        busy_s, running = self._busy_s, np.zeros(size)
-        replicas, ready, vcpus, memory_gb, held = (np.zeros(size) for _ in range(5))
-        for i, function in enumerate(self.functions):
-            scaled = view.scaled(function)
-            replicas[i] = 0 if scaled is None else scaled.instances or 0
-            for instance in view.instances(function):
-                held[i] += instance.vcpus
-                running[i] += instance.running
-                if instance.run_start < now:
-                    busy_s[i] += (now - max(since, instance.run_start)) * instance.vcpus
-                if not instance.is_draining:
-                    ready[i] += instance.is_ready
-                    vcpus[i] += instance.vcpus
-                    memory_gb[i] += instance.memory_gb
+        worked = zip(self.functions, self._busy_s, strict=True)
+        rows = [self._row(view, function, busy_s) for function, busy_s in worked]
+        replicas, busy_s, held, running, ready, vcpus, memory_gb = np.array(rows, float).reshape(size, _COLUMNS).T
         waiting, oldest_s, oldest_lateness = self._waiting(view)
-        ran = np.array([float(len(own)) for own in self._latencies_s])
+        ran = self._latencies_s.counts(size)
         there = running + waiting
         measured = Measures(
             arrived=np.maximum(0.0, ran + there - self._there),
             ran=ran,
             busy_s=busy_s,
             held_s=self._held * (now - since),
-            p99_s=np.array([percentile(own) for own in self._latencies_s]),
+            p99_s=self._latencies_s.percentiles(size),
             oldest_s=oldest_s,
-            lateness=np.maximum(oldest_lateness, [percentile(own) for own in self._lateness]),
+            lateness=np.maximum(oldest_lateness, self._lateness.percentiles(size)),
             replicas=replicas,
             ready=ready,
             vcpus=vcpus,
@@ -148,10 +140,32 @@ class Meter:
         self._begin()
         return measured
 
-    def open(self, view: View) -> None:
-        """Look again at what instances hold, now that the scaler has acted. Without this, its actions are not seen."""
-        held = (sum(instance.vcpus for instance in view.instances(function)) for function in self.functions)
-        self._held = np.fromiter(held, float, len(self.functions))
+    def _row(self, view: View, function: str, busy_s: float) -> tuple[float, ...]:
+        """What there is of a function now, and what it has worked: plain numbers, for there may be many instances."""
+        now, since = view.now, self._since
+        held = vcpus = memory_gb = 0.0
+        running = ready = 0
+        for instance in view.instances(function):
+            held += instance.vcpus
+            running += instance.running
+            if instance.run_start < now:
+                busy_s += (now - max(since, instance.run_start)) * instance.vcpus
+            if not instance.is_draining:
+                ready += instance.is_ready
+                vcpus += instance.vcpus
+                memory_gb += instance.memory_gb
+        scaled = view.scaled(function)
+        replicas = 0 if scaled is None else scaled.instances or 0
+        return replicas, busy_s, held, running, ready, vcpus, memory_gb
+
+    def open(self, view: View, changed: Iterable[int] | None = None) -> None:
+        """Look again at what instances hold, now that the scaler has acted. Without this, its actions are not seen.
+
+        With `changed`, only at these functions, by their numbers: those that it acted on, and those that it does not
+        scale, whose idle instances may have made room.
+        """
+        for i in range(len(self.functions)) if changed is None else changed:
+            self._held[i] = sum(instance.vcpus for instance in view.instances(self.functions[i]))
 
     def _waiting(self, view: View) -> tuple[Reals, Reals, Reals]:
         """How many wait for each function, how long the oldest has, and how late it is by now."""
@@ -167,6 +181,38 @@ class Meter:
             if goal is not None:
                 lateness[place] = max(lateness[place], (view.now - oldest.deadline + goal.slo_s) / goal.seconds)
         return waiting, oldest_s, lateness
+
+
+class Samples:
+    """Values of many functions, one by one as they come: in two flat arrays, which cost nothing to give up again."""
+
+    def __init__(self) -> None:
+        self._places, self._values = array("i"), array("d")
+
+    def add(self, place: int, value: float) -> None:
+        self._places.append(place)
+        self._values.append(value)
+
+    def counts(self, functions: int) -> Reals:
+        """How many there are of each function."""
+        return np.bincount(np.array(self._places, np.intp), minlength=functions).astype(float)
+
+    def percentiles(self, functions: int) -> Reals:
+        """The 99th percentile of each function: the least of its values that so many are not above; 0 without any."""
+        places = np.array(self._places, np.intp)
+        # Sixteen bits are sorted by counting, which is several times as quick.
+        order = np.argsort(places.astype(np.uint16) if functions < _SHORT else places, kind="stable")
+        values = np.array(self._values)[order]
+        counts = np.bincount(places, minlength=functions)
+        ends = np.cumsum(counts)
+        found = np.zeros(functions)
+        is_there = counts > 0
+        if len(values):
+            found[is_there] = np.maximum.reduceat(values, (ends - counts)[is_there])
+        for i in np.flatnonzero(counts > _ALL_COUNT).tolist():
+            own, place = values[ends[i] - counts[i] : ends[i]], ceil(_PERCENTILE * int(counts[i])) - 1
+            found[i] = np.partition(own, place)[place]
+        return found
 
 
 class Goal(NamedTuple):
@@ -194,13 +240,6 @@ def stage_goals(workflows: Mapping[str, Workflow], profiles: Mapping[str, Estima
             if 0 < slo_s * part < inf:
                 goals[name, stage.name] = Goal(slo_s, slo_s * part)
     return goals
-
-
-def percentile(values: list[float]) -> float:
-    """The 99th percentile: the least of these values that so many of them are not above; 0 if there are none."""
-    if not values:
-        return 0.0
-    return sorted(values)[ceil(_PERCENTILE * len(values)) - 1]
 
 
 def function_slos(workflows: Mapping[str, Workflow], profiles: Mapping[str, Estimate]) -> dict[str, float]:

@@ -75,7 +75,7 @@ def check_ends(world, parameters, seed):
 
 
 @given(world=exact_worlds(), parameters=POLICIES, seed=st.integers(0, 3))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_no_admitted_request_misses_its_objectives_when_times_are_exact(world, parameters, seed):
     check_promises(world, parameters, seed)
 

@@ -22,9 +22,10 @@ _SLACK = 1024
 class Line:
     """Invocations in the order in which they became ready; some of them may have left."""
 
-    __slots__ = ("_start", "items", "limit", "size")
+    __slots__ = ("_start", "items", "limit", "number", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = -1) -> None:
+        self.number = number  # of single queues, their place in the fixed order
         self.items: list[Invocation] = []
         self.limit = _SLACK  # how long the list may grow before it is cleared of what has left
         self.size = 0  # how many wait; kept for the lines of single queues
@@ -61,7 +62,18 @@ class Waiting:
     The lines of single queues and the order by deadline are kept from the first time somebody asks for them.
     """
 
-    __slots__ = ("_by_deadline", "_items", "_lines", "_next_id", "all", "names", "tasks")
+    __slots__ = (
+        "_blocked",
+        "_by_deadline",
+        "_filled",
+        "_items",
+        "_lines",
+        "_next_id",
+        "_numbers",
+        "all",
+        "names",
+        "tasks",
+    )
 
     def __init__(self) -> None:
         self.tasks: dict[Invocation, Task] = {}
@@ -70,6 +82,9 @@ class Waiting:
         self._items = self.all.items
         self._next_id = -1
         self._lines: dict[tuple[str, str], Line] | None = None
+        self._filled: set[int] = set()  # numbers of lines in which something waits, once they are kept
+        self._blocked: set[int] = set()  # numbers of lines of which nothing can start
+        self._numbers: dict[str, list[int]] = {}  # of lines, by function; made when they are first asked for
         self._by_deadline: SortedList | None = None
 
     def add(
@@ -96,9 +111,7 @@ class Waiting:
         if stage.copies > 1:
             state.races[stage.index, item].latest[copy] = invocation
         if self._lines is not None:
-            line = self._lines[stage.queue]
-            line.items.append(invocation)
-            line.size += 1
+            _join(self._lines[stage.queue], invocation, self._filled)
         if self._by_deadline is not None:
             self._by_deadline.add((invocation.deadline, id, invocation))
         return invocation
@@ -108,19 +121,37 @@ class Waiting:
         invocation = task[0]
         del self.tasks[invocation]
         if self._lines is not None:
-            self._lines[task[2].queue].size -= 1
+            line = self._lines[task[2].queue]
+            line.size -= 1
+            if not line.size:
+                self._filled.remove(line.number)
         if self._by_deadline is not None:
             self._by_deadline.remove((invocation.deadline, invocation.id, invocation))
 
     def lines(self) -> dict[tuple[str, str], Line]:
         """What waits by (workflow, function)."""
         if self._lines is None:
-            self._lines = {name: Line() for name in self.names}
+            self._lines = {name: Line(number) for number, name in enumerate(self.names)}
             for invocation, _, stage in self.tasks.values():  # in the order in which they became ready
-                line = self._lines[stage.queue]
-                line.items.append(invocation)
-                line.size += 1
+                _join(self._lines[stage.queue], invocation, self._filled)
         return self._lines
+
+    def filled(self, *, can_start: bool = False) -> list[tuple[str, str]]:
+        """The queues in which something waits, in their fixed order; those left out cost next to nothing."""
+        self.lines()
+        numbers = self._filled - self._blocked if can_start else self._filled
+        return [self.names[number] for number in sorted(numbers)]
+
+    def block(self, function: str, is_blocked: bool) -> None:
+        """Say whether nothing of a function can start, because it is scaled and no replica is free."""
+        if not self._numbers:
+            for number, (_, name) in enumerate(self.names):
+                self._numbers.setdefault(name, []).append(number)
+        numbers = self._numbers.get(function, ())
+        if is_blocked:
+            self._blocked.update(numbers)
+        else:
+            self._blocked.difference_update(numbers)
 
     def tidy(self) -> None:
         """Keep the lines from growing with what has left."""
@@ -138,3 +169,10 @@ class Waiting:
             key = index[position]
             yield key[2]
             position = index.bisect_right(key)  # what was yielded may have left, and others with it
+
+
+def _join(line: Line, invocation: Invocation, filled: set[int]) -> None:
+    line.items.append(invocation)
+    if not line.size:
+        filled.add(line.number)
+    line.size += 1

@@ -31,7 +31,7 @@ class ReplicaSet:
         self.is_ending = False  # once the last replica is gone, the dispatcher decides again
         self.node: str | None = None  # where they must be, after a Move
         self.instances: list[InstanceState] = []
-        self.idle: dict[str, list[InstanceState]] = {}  # by node
+        self.idle: dict[str, list[InstanceState]] = {}  # by node, those with any
 
     def living(self) -> list[InstanceState]:
         """Replicas that are not on their way out."""
@@ -40,6 +40,14 @@ class ReplicaSet:
     def resting(self) -> list[InstanceState]:
         """Those of them that have no batch."""
         return [instance for instance in self.living() if instance.batch < 0]
+
+    def leave_idle(self, instance: InstanceState) -> bool:
+        """Take a replica out of the free ones; True if it was the last."""
+        there = self.idle[instance.node.name]
+        there.remove(instance)
+        if not there:
+            del self.idle[instance.node.name]
+        return not self.idle
 
 
 class Replicas:
@@ -79,6 +87,7 @@ class Replicas:
         if found is None:
             self.in_use = True
             found = self.sets[action.function] = ReplicaSet(action.function, configuration)
+            controller.waiting.block(action.function, True)
             for instance in list(controller.pool.of(action.function)):
                 if instance.is_idle:
                     controller.pool.stop(instance, controller.now, "retired")
@@ -100,6 +109,7 @@ class Replicas:
     def _end_if_empty(self, found: ReplicaSet) -> None:
         if found.is_ending and not found.instances:
             self.sets.pop(found.function, None)
+            self._controller.waiting.block(found.function, False)
 
     def resize(self, action: base.Resize) -> str | None:
         """Carry out a Resize: vCPUs in place where there is room, memory by replacement."""
@@ -192,17 +202,21 @@ class Replicas:
 
     def take(self, instance: InstanceState) -> None:
         """Let a free replica work."""
-        self.sets[instance.flavour.function.name].idle[instance.node.name].remove(instance)
+        function = instance.flavour.function.name
+        if self.sets[function].leave_idle(instance):
+            self._controller.waiting.block(function, True)
         instance.is_idle = False
 
     def place(self, function: str, batch: int) -> str | None:
         """The node with the most free replicas that take batches of this size."""
-        able = {
-            node: sum([i.configuration.batch == batch or self._takes(i, batch) for i in idle])
-            for node, idle in self.sets[function].idle.items()
-        }
-        counts = {node: many for node, many in able.items() if many}
-        return min(counts, key=lambda node: (-counts[node], self._controller.nodes[node].index), default=None)
+        found: str | None = None
+        most = first = 0  # how many, and the number of that node: the lower one among equals
+        for node, idle in self.sets[function].idle.items():
+            many = sum([i.configuration.batch == batch or self._takes(i, batch) for i in idle])
+            index = idle[0].node.index
+            if many and (many > most or (many == most and index < first)):
+                found, most, first = node, many, index
+        return found
 
     def ready(self, instance: InstanceState) -> None:
         """A replica has started; the one it replaces may go."""
@@ -256,9 +270,9 @@ class Replicas:
         if instance.is_replica:
             found = self.sets[instance.flavour.function.name]
             found.instances.remove(instance)
-            idle = found.idle.get(instance.node.name, [])
-            if instance in idle:
-                idle.remove(instance)
+            is_free = instance in found.idle.get(instance.node.name, ())
+            if is_free and found.leave_idle(instance):
+                self._controller.waiting.block(found.function, True)
             self.is_short = True
             self._end_if_empty(found)
 
@@ -326,6 +340,8 @@ class Replicas:
     def _rest(self, instance: InstanceState) -> None:
         found = self.sets[instance.flavour.function.name]
         instance.is_idle = True
+        if not found.idle:
+            self._controller.waiting.block(found.function, False)
         found.idle.setdefault(instance.node.name, []).append(instance)
 
     def _drain(self, instance: InstanceState) -> None:

@@ -84,8 +84,8 @@ class ControllerView:
     def by_deadline(self) -> Iterator[Invocation]:
         return self.__controller.waiting.by_deadline()
 
-    def queues(self) -> tuple[tuple[str, str], ...]:
-        return tuple([key for key, line in self.__controller.waiting.lines().items() if line.size])
+    def queues(self, *, can_start: bool = False) -> tuple[tuple[str, str], ...]:
+        return tuple(self.__waiting.filled(can_start=can_start))
 
     def waiting(self, workflow: str | None = None, function: str | None = None) -> int:
         waiting = self.__controller.waiting

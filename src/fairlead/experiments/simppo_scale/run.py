@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +48,7 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
             {
                 "functions": functions,
                 "nodes": len(scenario.cluster.nodes),
+                "reward_before": round(float(curve.mean[0]), 4),
                 "reward": round(float(curve.mean[-1]), 4),
                 "trained_s": round(trained_s, 1),
                 "environment_steps_per_s": round(curve.steps / curve.environment_s, 1),
@@ -65,9 +66,11 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
         notes=(
             "Shared weights, preset modern, global4: trained on twelve functions, then among as many as the row says. "
             "A step is a control period of all functions. Every figure but reward and attainment is measured, and "
-            "depends on the machine.",
+            "depends on the machine. `reward_before` is that of the first rollout, `reward` that of the last; neither "
+            "is at its end.",
             "Decision: the whole of the scaler's turn in the readable engine: measuring, observing, the networks, and "
-            "its actions; the first turn, which starts all replicas, is left out.",
+            "its actions; the first turn, which starts all replicas, is left out. By the clock on the wall, and "
+            "(`decision_cpu_ms`) by the time that the processor spent on it, which other programs do not lengthen.",
         ),
     )
 
@@ -105,7 +108,7 @@ class _Timed(Policy):
 
     def __init__(self, scaler: Policy) -> None:
         self._scaler = scaler
-        self.seconds: list[float] = []
+        self.seconds: list[tuple[float, float]] = []  # on the wall, and of the processor
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         self._scaler.prepare(site, rng)
@@ -114,15 +117,15 @@ class _Timed(Policy):
         self._scaler.observe(record)
 
     def adjust(self, view: View) -> Iterator[Action]:
-        spent_s, actions = 0.0, self._scaler.adjust(view)
+        wall_s, cpu_s, actions = 0.0, 0.0, self._scaler.adjust(view)
         while True:  # what the controller does about an action is not the scaler's time
-            began = perf_counter()
+            began, cpu_began = perf_counter(), thread_time()
             action = next(actions, None)
-            spent_s += perf_counter() - began
+            wall_s, cpu_s = wall_s + perf_counter() - began, cpu_s + thread_time() - cpu_began
             if action is None:
                 break
             yield action
-        self.seconds.append(spent_s)
+        self.seconds.append((wall_s, cpu_s))
 
 
 def _serve(scenario: Scenario, trained: Checkpoint, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,11 +135,14 @@ def _serve(scenario: Scenario, trained: Checkpoint, settings: Mapping[str, Any])
         scaler = _Timed(make_policy("simppo", {"checkpoint": str(path)}))
         timed = replace(scenario, duration_s=settings["serve_s"], warmup_s=settings["serve_s"] / 3)
         recording = simulate(timed, make_policy("least-loaded"), scaler=scaler, seed=settings["seed"], engine="python")
-    turns = np.array(scaler.seconds[1:]) * 1000
+    wall_ms, cpu_ms = np.array(scaler.seconds[1:]).T * 1000
     return {
         "attainment": round(summarise(recording).slo_attainment or 0.0, 4),
-        "decision_ms": round(float(np.median(turns)), 2),
-        "decision_ms_most": round(float(turns.max()), 2),
+        "turns": len(wall_ms),
+        "decision_ms": round(float(np.median(wall_ms)), 2),
+        "decision_ms_p95": round(float(np.quantile(wall_ms, 0.95, method="higher")), 2),
+        "decision_cpu_ms": round(float(np.median(cpu_ms)), 2),
+        "decision_cpu_ms_p95": round(float(np.quantile(cpu_ms, 0.95, method="higher")), 2),
     }
 
 
@@ -146,8 +152,9 @@ def _claims(settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> t
         Claim(
             claim=f"{last['functions']:,} functions are trained and served, one turn for all",
             paper=f"ours: under {most:g} ms",
-            ours=f"median {last['decision_ms']:g} ms, at most {last['decision_ms_most']:g} ms",
-            met=last["decision_ms"] < most,
+            ours=f"median {last['decision_ms']:g} ms, p95 {last['decision_ms_p95']:g} ms",
+            met=last["decision_ms"] < most and last["decision_ms_p95"] < most,
+            note=f"of the processor {last['decision_cpu_ms']:g} and {last['decision_cpu_ms_p95']:g} ms",
         ),
     )
 

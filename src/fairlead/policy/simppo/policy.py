@@ -143,6 +143,7 @@ class Simppo(Policy):
         self._before = self._last = np.zeros(many, np.int64)
         self._is_refused: Flags = np.zeros(many, np.bool_)
         self._is_begun = False
+        self._changed: set[int] = set()  # numbers of functions that were acted on in this control period
         self._noted: tuple[list[Size], Floats] = [], np.zeros((0, 5))  # made into notes when they are asked for
 
     def close(self) -> None:
@@ -157,14 +158,12 @@ class Simppo(Policy):
 
     def adjust(self, view: View) -> Iterator[Action]:
         measures = self._measure(view)
+        is_first, self._is_begun = not self._is_begun, True
+        self._changed.clear()
         try:
-            if self._is_begun:
-                yield from self._act(view, measures)
-            else:
-                self._is_begun = True
-                yield from self._begin(view)
+            yield from self._begin(view) if is_first else self._act(view, measures)
         finally:  # also if an action is refused, which ends the call
-            self._meter.open(view)
+            self._meter.open(view, None if is_first else self._changed)
 
     def _begin(self, view: View) -> Iterator[Action]:
         """A first replica for everybody, and further ones if everybody found room."""
@@ -226,19 +225,26 @@ class Simppo(Policy):
         self._before, self._last = self._last, np.where(is_agent, answers, worth.NOTHING)
         self._is_refused = np.zeros(len(answers), np.bool_)
         room = Room(view, self._all_functions, is_full=bool(is_starved.any()))
+        self._changed.update(i for i, size in enumerate(sizes) if size is None)
+        chosen, is_own, is_seen = answers.tolist(), is_agent.tolist(), is_measured.tolist()  # quicker one by one
         for i, size in enumerate(sizes):
             if size is None:  # an operator gave it back to the policies
                 yield Scale(self._functions[i], self._sizes[i].replicas, self._rungs[i].configuration(self._sizes[i]))
                 continue
             if i in gives:
                 wanted = gives[i]
-            elif is_agent[i]:
-                wanted = self._rungs[i].after(self._sizes[i], int(answers[i])) or self._sizes[i]
-            elif is_measured[i]:
+            elif is_own[i]:
+                own = self._sizes[i]
+                wanted = own if chosen[i] == worth.NOTHING else self._rungs[i].after(own, chosen[i]) or own
+            elif is_seen[i]:
                 wanted = staffed(self._rungs[i], self._sizes[i], self._need(view, measures, i, bool(is_starved[i])))
             else:
                 wanted = self._sizes[i]  # nothing is known: nothing is changed
-            yield from self._bring(view, room, i, size, wanted)
+            if wanted == size:
+                self._sizes[i] = wanted
+            else:
+                self._changed.add(i)
+                yield from self._bring(view, room, i, size, wanted)
 
     def _size(self, view: View, i: int) -> Size | None:
         """What the function has been given, by us or by an operator; None if it is not scaled."""

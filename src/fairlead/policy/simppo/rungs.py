@@ -69,10 +69,14 @@ def rungs_of(configurations: Iterable[Configuration], needs_gb: float, *, least:
 def within_bounds(rungs: Sequence[Rungs], sizes: Sequence[Size], actions: int) -> NDArray[np.bool_]:
     """Which of the first so many actions `after` would carry out, a row per function; for many functions at once."""
     found = np.ones((len(sizes), act.LESS_MEMORY + 1), np.bool_)
-    for row, own, size in zip(found, rungs, sizes, strict=True):
-        has_any = size.replicas > 0
-        row[act.OUT], row[act.IN] = size.replicas < own.most, size.replicas > own.least
-        row[act.MORE_VCPUS], row[act.LESS_VCPUS] = has_any and size.rung + 1 < len(own.vcpus), has_any and size.rung > 0
-        row[act.MORE_MEMORY] = has_any and size.memory_gb + MEMORY_STEP_GB <= MOST_MEMORY_GB
-        row[act.LESS_MEMORY] = has_any and size.memory_gb - MEMORY_STEP_GB >= own.least_gb
+    bounds = [(own.least, own.most, len(own.vcpus), own.least_gb) for own in rungs]
+    least, most, many, least_gb = np.array(bounds, float).reshape(-1, 4).T
+    replicas, rung, memory_gb = (
+        np.array([(size.replicas, size.rung, size.memory_gb) for size in sizes], float).reshape(-1, 3).T
+    )
+    has_any = replicas > 0
+    found[:, act.OUT], found[:, act.IN] = replicas < most, replicas > least
+    found[:, act.MORE_VCPUS], found[:, act.LESS_VCPUS] = has_any & (rung + 1 < many), has_any & (rung > 0)
+    found[:, act.MORE_MEMORY] = has_any & (memory_gb + MEMORY_STEP_GB <= MOST_MEMORY_GB)
+    found[:, act.LESS_MEMORY] = has_any & (memory_gb - MEMORY_STEP_GB >= least_gb)
     return found[:, :actions]
