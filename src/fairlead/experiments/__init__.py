@@ -110,7 +110,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "simppo-scale": Experiment(
         "SIMPPO: how the time of training and serving grows with the number of functions",
         "fairlead.experiments.simppo_scale.run",
-        1,
+        5,
     ),
     "simppo-workflows": Experiment(
         "SIMPPO, workflow-aware: end-to-end attainment of four workflows",
