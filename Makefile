@@ -8,7 +8,7 @@ PEERS  ?= .venv-peers
 # Whole outputs instead of mixed lines, where make is able to (4.0).
 WHOLE  := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-.PHONY: setup check test test-slow demo bench bench-live docs clean compile compile-checked
+.PHONY: setup check test test-slow demo bench bench-live docs clean compile compile-checked models
 
 setup: $(READY)
 
@@ -27,13 +27,17 @@ check: setup
 
 # Compiled first, lest both workers compile the same; beside the checks, since each of the two keeps one core busy.
 test: setup
-	@echo "Checking, and compiling the engine (once; a minute or two)"
-	@$(MAKE) --no-print-directory --jobs=2 $(WHOLE) check compile
+	@echo "Checking, getting weights, and compiling the engine (once; a minute or two)"
+	@$(MAKE) --no-print-directory --jobs=2 $(WHOLE) models check compile
 	$(BIN)/pytest -n 2 --dist worksteal
 
 test-slow: setup
 	@$(MAKE) --no-print-directory --jobs=2 $(WHOLE) compile compile-checked
 	$(BIN)/pytest -n 2 -m slow
+
+# The weights of the video workflow, which its tests need: got once, into the folder where tests/conftest.py looks.
+models: setup
+	FAIRLEAD_MODELS=$${FAIRLEAD_MODELS:-build/models} $(BIN)/fairlead models pull --no-clip
 
 compile: setup
 	$(BIN)/fairlead warmup

@@ -269,6 +269,8 @@ UNCOVERED = {
     "branch": scenario(workflows=flow(A, Stage(name="x", function="f", after=("a",), when=0.5))),
     "compete": scenario(workflows=flow(A, Stage(name="x", function="f", after=("a",), compete=2))),
     "failures": scenario(declared(1.0, failure_rate=0.1)),
+    "pressure curves": scenario(declared(1.0, pressure_curves={"plain": ((0.5, 1.6),)})),
+    "overhead": scenario(declared(1.0, overhead_s=0.1)),
     "run limit": scenario(declared(1.0, run_limit_s=2)),
     "start limit": scenario(declared(1.0, start_limit_s=2)),
     "node fault": scenario(node_faults=(NodeFault(node="n0", at_s=1),)),

@@ -67,6 +67,7 @@ class SmallHost:
         self.cancelled: list[int] = []
         self.released = 0
         self.scaled: dict[tuple[str, str], int | None] = {}
+        self.moved: dict[tuple[str, str], str] = {}
         self._began = monotonic()
         self._number = 0
         self._open: dict[int, tuple[asyncio.TimerHandle | asyncio.Handle, str, float, float, Callable]] = {}
@@ -144,6 +145,11 @@ class SmallHost:
 
     def scale(self, app: str, function: str, instances: int | None) -> None:
         self.scaled[app, function] = instances
+
+    def move(self, app: str, function: str, node: str) -> None:
+        if node != "local":
+            raise UnknownNameError("node", node, ["local"])
+        self.moved[app, function] = node
 
     def status(self) -> Status:
         return Status(

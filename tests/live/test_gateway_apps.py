@@ -121,6 +121,18 @@ def test_functions_are_listed_and_held_at_a_number(gateway):
     assert (missing.status, missing.code) == (404, "unknown_function")
 
 
+def test_functions_are_brought_to_a_node_that_there_is(gateway):
+    path = "/v1/apps/shop/functions/echo/move"
+    moving = send(gateway, "POST", path, {"node": "local"})
+    assert (moving.status, moving.json()) == (202, {"app": "shop", "function": "echo", "node": "local"})
+    assert gateway.host.moved == {("shop", "echo"): "local"}
+    missing = send(gateway, "POST", path, {"node": "nowhere"})
+    assert (missing.status, missing.code) == (404, "unknown_node")
+    for wrong in ({}, {"node": ""}, {"node": 1}, {"node": "local", "when": "now"}):
+        assert send(gateway, "POST", path, wrong).status == 400
+    assert send(gateway, "POST", "/v1/apps/shop/functions/ecco/move", {"node": "local"}).code == "unknown_function"
+
+
 def test_a_function_is_registered_called_scaled_and_removed_as_in_openfaas(gateway):
     source = "def handle(value):\n    return value\n"
     assert send(gateway, "POST", "/system/functions", {"service": "twin", "source": source}).status == 202

@@ -257,7 +257,7 @@ def test_version_2_is_written_in_its_own_words(tmp_path):
     limiter = CgroupV2(tmp_path)
     limiter.open([Node(name="n", kind="n", vcpus=1, speed=0.5, memory_gb=2)])
     (run,) = tmp_path.glob("fairlead-*")
-    node, leaf = run / "node-0", run / "node-0" / "3"
+    node, leaf = run / "n", run / "n" / "3"
     limiter.admit(3, os.getpid(), "n", 1.0, 0.25)
     assert (run / "cgroup.subtree_control").read_text() == "+memory"  # after "+cpu": a file keeps the last word only
     assert (node / "cpu.max").read_text() == "5000 10000"

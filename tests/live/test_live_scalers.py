@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
+from time import sleep
 
 import msgspec
 import numpy as np
@@ -369,6 +370,7 @@ def test_served_replicas_show_in_status_metrics_and_records(tmp_path):
         text = served.ask("GET", "/metrics").body.decode()
         assert 'fairlead_scaler_replicas{app="demo",function="nap"} 3.0' in text
         assert 'fairlead_held_vcpus{app="demo",function="nap"} 1.5' in text
+        sleep(1.0)  # three control periods: the record has a row of each
         assert served.stop() == 0
     rows = read_scaling(next((state / "runs").iterdir()))
     assert {row.function for row in rows} == {"nap"}

@@ -376,6 +376,7 @@ def _one_of_each() -> list[ev.Event]:
         [5, 1, 0.5, 0.0, None],
         [6, 1],
         [8, "Retire", {"instance": 1}],
+        [9, "n", [0.5, 1.0]],
     ]
     return decode_instant([0.0, rest])[1]
 

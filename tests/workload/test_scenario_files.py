@@ -5,7 +5,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.errors import ConfigError, Fault, UnknownNameError
@@ -200,6 +200,7 @@ def test_any_text_is_parsed_or_refused_properly(text):
         parse_scenario(text, "any")
 
 
+@settings(deadline=None)  # the first ones load modules
 @given(
     path=st.sampled_from(
         [
@@ -222,6 +223,8 @@ def test_any_text_is_parsed_or_refused_properly(text):
             "functions.detect.space",
             "functions.detect.configurations",
             "functions.detect.cold_start_s",
+            "functions.detect.pressure_curves",
+            "functions.detect.pressure_curves.n",
             "pressure",
         ]
     ),
@@ -334,6 +337,48 @@ def test_cold_start_by_kind_must_name_every_kind_it_can_run_on():
     assert faults(cluster={"nodes": nodes}, functions=functions) == {
         "functions.detect.cold_start_s": "no time is given for kind 'm'."
     }
+
+
+def test_curves_of_pressure_are_read_by_kind_and_overhead_beside_them():
+    _, profile = function(overhead_s=0.5, pressure_curves={"n": [[0.25, 1], [0.5, 1.6]]})
+    assert profile.overhead_s == 0.5
+    assert profile.pressure_curves == {"n": ((0.25, 1.0), (0.5, 1.6))}
+    assert (function()[1].overhead_s, function()[1].pressure_curves) == (0.0, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "message"),
+    [
+        ({"overhead_s": -1}, "overhead_s", "must be finite and not negative; got -1.0."),
+        ({"overhead_s": "1 s"}, "overhead_s", "must be a number; got the text"),
+        ({"pressure_curves": [[0.5, 1.6]]}, "pressure_curves", "must be a mapping; got a list."),
+        ({"pressure_curves": {"m": [[0.5, 1.6]]}}, "pressure_curves.m", "there is no node kind 'm'."),
+        ({"pressure_curves": {"n": 1.6}}, "pressure_curves.n", "must be a list; got the number 1.6."),
+        ({"pressure_curves": {"n": [0.5]}}, "pressure_curves.n.0", "must be a list; got the number 0.5."),
+        ({"pressure_curves": {"n": [[0.5, 1.6, 2]]}}, "pressure_curves.n.0", "must be [pressure, factor]; got a list."),
+        ({"pressure_curves": {"n": [[0.5, inf]]}}, "pressure_curves.n.0", "must be finite; got infinity."),
+        (
+            {"pressure_curves": {"n": []}},
+            "pressure_curves.n",
+            "must have points whose pressure rises from 0; got ().",
+        ),
+        (
+            {"pressure_curves": {"n": [[0.5, 2], [0.5, 3]]}},
+            "pressure_curves.n",
+            "must have points whose pressure rises from 0; got ((0.5, 2.0), (0.5, 3.0)).",
+        ),
+        (
+            {"pressure_curves": {"n": [[0.5, 0.9]]}},
+            "pressure_curves.n",
+            "must have factors of at least 1; got ((0.5, 0.9),).",
+        ),
+    ],
+)
+def test_faults_of_curves_and_overhead_name_their_place(settings, path, message):
+    functions = {"detect": {"latency": {"constant_s": 0.5}} | settings}
+    found = faults(functions=functions)
+    assert list(found) == [f"functions.detect.{path}"]
+    assert found[f"functions.detect.{path}"].startswith(message)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from fairlead.errors import ConfigError, UnknownNameError
 from fairlead.model import Configuration, Stage, Workflow
 from fairlead.policy import Action, Policy, Start, View
 from fairlead.profile import Constant, Exponential, LogNormal, Row, ScalingLaw, Sum, Table, space
+from fairlead.profile.interference import under_pressure
 from fairlead.testing import check_accounts, check_order, cluster, declared, scenario
 from fairlead.workload import compete, fuse, load_scenario, parse_scenario
 
@@ -90,6 +91,13 @@ class TestWhatTheOneFunctionIs:
         profile = fuse(chain(**parts), "main").profiles["a+b"]
         assert profile.bias == pytest.approx((1 * 3 + 3) / 4)
         assert profile.sensitivity == pytest.approx(0.5)  # of 6 s in reality, 3 are the first's
+
+    def test_pressure_costs_what_it_costs_the_parts_with_and_without_a_curve(self):
+        measured = declared(1, pressure_curves={"plain": ((0.25, 1.25), (0.5, 1.5))})
+        profile = fuse(chain(a=measured, b=declared(1, sensitivity=2.0)), "main").profiles["a+b"]
+        curve = profile.pressure_curves["plain"]
+        # Half of the time at 1.5, and half at 1 + 2 x 0.5; beyond what was measured both lines go on.
+        assert [under_pressure(curve, at) for at in (0.0, 0.25, 0.5, 1.0)] == pytest.approx([1, 1.375, 1.75, 2.5])
 
     def test_limits_add_up_and_no_limit_stays_none(self):
         where = chain(a=declared(1, run_limit_s=2, start_limit_s=3), b=declared(1, run_limit_s=5))

@@ -28,7 +28,10 @@ COMMANDS = (
     "replay",
     "explain",
     "top",
+    "monitor",
+    "stress",
     "warmup",
+    "models",
 )
 """Each is a module of this package, with a function of its name, or a group of commands."""
 

@@ -84,8 +84,10 @@ def policies(
 
 def describe(name: str, policy: type[Policy]) -> Entry:
     """What a policy's class says of itself: its docstring, its fields and their `Args`."""
-    text, _, args = cleandoc(policy.__doc__ or "").partition("\nArgs:\n")
-    texts = parse_args(args)
+    text, _, _ = cleandoc(policy.__doc__ or "").partition("\nArgs:\n")
+    texts: dict[str, str] = {}
+    for one in reversed(policy.__mro__):  # what it inherits, then its own
+        texts |= parse_args(cleandoc(one.__doc__ or "").partition("\nArgs:\n")[2])
     summary, _, details = text.partition("\n")
     return Entry(
         name=name,

@@ -169,11 +169,11 @@ def _run_in_processes(tasks: Sequence[Task], progress: RunProgress, jobs: int) -
     clocks = context.RawArray("d", len(tasks))
     others = set(active_children())
     executor = ProcessPoolExecutor(
-        min(jobs, len(tasks)), mp_context=context, initializer=_Worker.begin, initargs=(clocks,)
+        min(jobs, len(tasks)), mp_context=context, initializer=_Worker.begin, initargs=(clocks, tasks)
     )
     try:
         with _deaf_to_interrupts():
-            futures: dict[Future[Outcome], int] = {executor.submit(_work, i, task): i for i, task in enumerate(tasks)}
+            futures: dict[Future[Outcome], int] = {executor.submit(_work, i): i for i in range(len(tasks))}
         pending = set(futures)
         while pending:
             done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
@@ -191,26 +191,38 @@ def _run_in_processes(tasks: Sequence[Task], progress: RunProgress, jobs: int) -
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes started in here ignore interrupts from their first instruction on: it is for the parent to end them."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Processes started in here are deaf to interrupts from their first instruction on: it is for us to end them.
+
+    An interrupt that comes meanwhile is heard afterwards, so that no process is left half started.
+    """
+    noted: list[int] = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what is started inherits this
+    before = signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))  # other threads are not blocked
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if noted:
+        raise KeyboardInterrupt
 
 
 class _Worker:
-    """What a worker process is given at its start."""
+    """What a worker process is given at its start.
+
+    The tasks among it: a queue of numbers never fills the pipe that it goes through, so its end waits for nobody.
+    """
 
     clocks: "Array[c_double]"
+    tasks: Sequence[Task]
 
     @classmethod
-    def begin(cls, clocks: "Array[c_double]") -> None:
-        cls.clocks = clocks
+    def begin(cls, clocks: "Array[c_double]", tasks: Sequence[Task]) -> None:
+        cls.clocks, cls.tasks = clocks, tasks
 
 
-def _work(index: int, task: Task) -> Outcome:
+def _work(index: int) -> Outcome:
     def reach(now: float) -> None:
         _Worker.clocks[index] = now
 
-    return run_task(task, reach)
+    return run_task(_Worker.tasks[index], reach)

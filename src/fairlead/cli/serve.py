@@ -11,6 +11,7 @@ import yaml
 from fairlead.app.units import seconds
 from fairlead.cli.errors import UsageError, warn
 from fairlead.engine.live.gateway.settings import Settings, read_token
+from fairlead.engine.live.nodes import nodes_text, read_nodes
 from fairlead.engine.live.order import ServeOrder
 from fairlead.engine.live.supervisor import Supervisor, listen
 from fairlead.errors import ConfigError
@@ -43,6 +44,13 @@ def serve(
     limits: Annotated[
         str | None, typer.Option(help="How CPU and memory are limited: cgroup-v1, cgroup-v2 or affinity.")
     ] = None,
+    nodes: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Parts of this machine to serve on, instead of the app's own.")
+    ] = None,
+    monitor: Annotated[
+        bool | None,
+        typer.Option("--monitor/--no-monitor", help="Watch the nodes; by default where there is a scaler."),
+    ] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Holds the token; otherwise FAIRLEAD_TOKEN does, if set.")
     ] = None,
@@ -63,8 +71,10 @@ def serve(
     parameters = _parameters(settings or [], policy, scaler)
     if overcommit is not None and not 1 <= overcommit < inf:
         raise UsageError(f"--overcommit must be at least 1 and finite; got {overcommit:g}.")
-    if control_period is not None and scaler in (None, "none"):
-        raise UsageError("--control-period needs --scaler, whose period it is.")
+    if control_period is not None and scaler in (None, "none") and not monitor:
+        raise UsageError("--control-period needs --scaler, whose period it is, or --monitor.")
+    if nodes is not None and (warning := read_nodes(nodes).excess(len(paths))) is not None:
+        warn(warning)
     order = ServeOrder(
         state=str(folder),
         apps=tuple(str(path) for path in paths),
@@ -75,6 +85,8 @@ def serve(
         control_period_s=None if control_period is None else _duration(control_period, "--control-period"),
         overcommit=overcommit,
         limits=limits,
+        nodes=None if nodes is None else nodes_text(nodes),
+        monitor=monitor,
         records=not no_records,
         token_file=None if token_file is None else str(token_file.resolve()),
         allow_deploy=allow_deploy,
@@ -116,7 +128,10 @@ def _parameters(settings: Sequence[str], policy: str | None, scaler: str | None)
         try:
             found[part][name] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            raise UsageError(f"--set {setting!r}: {value!r} cannot be read as a value.") from error
+            quoted = f"--set '{key}=\"{value}\"'"
+            raise UsageError(
+                f"--set {setting!r}: {value!r} cannot be read as a value; as text it takes quotes of its own: {quoted}."
+            ) from error
     for part, chosen in (("policy", policy), ("scaler", scaler)):
         if chosen is None and found[part] and part == "scaler":
             raise UsageError(f"--set {part}.… needs --{part}, whose parameter it is.")

@@ -123,9 +123,19 @@ def _functions(functions: tuple[FunctionStatus, ...]) -> Table:
 
 
 def _nodes(app: AppStatus) -> Table:
-    table = _table(("node", "vCPUs", "in use", "instances"))
+    is_watched = any(one.signals for one in app.nodes)
+    seen = ("busy", "others", "waiting") if is_watched else ()
+    table = _table(("node", "vCPUs", "speed", "in use", "instances", *seen))
     for one in app.nodes:
-        table.add_row(one.name, f"{one.vcpus:g}", _number(one.load, "share"), str(one.instances))
+        shares = (one.signals.get("c0"), one.pressure, one.signals.get("psi_cpu")) if is_watched else ()
+        table.add_row(
+            one.name,
+            f"{one.vcpus:g}",
+            f"{one.speed:g}",
+            _number(one.load, "share"),
+            str(one.instances),
+            *(_number(share, "share") for share in shares),
+        )
     return table
 
 

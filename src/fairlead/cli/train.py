@@ -1,25 +1,24 @@
 """`fairlead train`: policies that learn, each by a command of its own; what they learnt is a file that serves them."""
 
-import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from math import isfinite
 from pathlib import Path
-from shlex import join, quote
-from threading import current_thread, main_thread
+from shlex import quote
 from time import perf_counter
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from fairlead.cli.choices import open_source, whole_number
 from fairlead.cli.compiling import load_engine
 from fairlead.cli.errors import INTERRUPTED, UsageError, guarded
+from fairlead.cli.interruption import Interruption
 from fairlead.cli.outputs import STDOUT, check_files, check_folder
 from fairlead.cli.progress import ShareProgress
+from fairlead.cli.retyping import retyped
+from fairlead.cli.train_darly import darly
 from fairlead.cli.trained import Training, show_training, write_training
 from fairlead.errors import MissingExtraError, UncoveredError
 from fairlead.policy.simppo.observation import Encoding, Others, Own
@@ -166,8 +165,9 @@ def simppo(
         slo_weight=slo_weight,
     )
     commands = Commands(
-        train=_command(
-            ["SCENARIO", source, None],
+        train=retyped(
+            ["fairlead", "train", "simppo"],
+            ["", source, None],
             ["--functions", functions, None],
             ["--episodes", episodes, 300],
             ["--periods", periods, 200],
@@ -197,36 +197,15 @@ def simppo(
         raise typer.Exit(INTERRUPTED)
 
 
+train.command()(guarded(darly))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Commands:
     """What to type: to train again, and to use what was trained."""
 
     train: str
     simulate: str
-
-
-class Interruption:
-    """Turns the first Ctrl-C into a wish to end; the second one is as ever. Used as a context."""
-
-    def __init__(self) -> None:
-        self.is_wished = False
-        self._before: Callable[[int, FrameType | None], object] | int | None = None
-
-    def __enter__(self) -> Self:
-        if current_thread() is main_thread():  # signals reach no other
-            self._before = signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.is_wished = True
-        typer.echo("Ending after this update, and keeping what was learnt; Ctrl-C again ends at once.", err=True)
-        signal.signal(signal.SIGINT, self._before)
 
 
 def _train(plan: "Plan", commands: Commands, out: Path, *, is_quiet: bool) -> Training:
@@ -384,13 +363,3 @@ def _plan(
         has_memory=first is None or first.description.actions == 7,
         first=first,
     )
-
-
-def _command(*options: list[object]) -> str:
-    """What to type to train the same again: each option with its value and its default, where they differ."""
-    words = ["fairlead", "train", "simppo"]
-    for name, value, default in options:
-        if value != default:
-            words += [] if name == "SCENARIO" else [str(name)]
-            words += [] if value is True else [str(value)]
-    return join(words)

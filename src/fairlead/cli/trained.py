@@ -1,6 +1,7 @@
 """What a training brought, as it is shown and written: a table, JSON, the checkpoint, the learning curve."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -159,21 +160,31 @@ def write_training(training: Training, out: Path, figures: Path | None, json_to:
     """Write the checkpoint, and what else was asked for; return where."""
     from fairlead.policy.simppo.checkpoint import write_checkpoint  # noqa: PLC0415 - help does not need its library
 
-    wrote = [out]
-    try:
+    with writing(out):
         write_checkpoint(training.outcome.checkpoint, out)
-        if figures is not None:
-            learning = training.to_learning()
-            wrote += [figures / f"learning.{kind}" for kind in ("svg", "png", "html")]
-            wrote[1].write_text(learning_svg(learning), encoding="utf-8", newline="\n")
-            wrote[2].write_bytes(learning_png(learning))
-            wrote[3].write_text(learning_page(learning), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise UsageError(f"{error.filename or out}: cannot be written: {error.strerror or error}.") from error
+        wrote = [out, *(write_curve(training.to_learning(), figures) if figures is not None else ())]
     if json_to is not None:
         write_json(json_values(training.to_json()), json_to)
         wrote += [] if json_to == STDOUT else [Path(json_to)]
     return wrote
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Turns what keeps files from being written into a message."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{error.filename or out}: cannot be written: {error.strerror or error}.") from error
+
+
+def write_curve(learning: Learning, folder: Path) -> list[Path]:
+    """Write a learning curve as SVG, PNG and a page; return where."""
+    svg, png, page = (folder / f"learning.{kind}" for kind in ("svg", "png", "html"))
+    svg.write_text(learning_svg(learning), encoding="utf-8", newline="\n")
+    png.write_bytes(learning_png(learning))
+    page.write_text(learning_page(learning), encoding="utf-8", newline="\n")
+    return [svg, png, page]
 
 
 def show_training(training: Training) -> None:

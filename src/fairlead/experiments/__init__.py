@@ -82,6 +82,37 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.keep_alive.run",
         2,
     ),
+    "darly-granularity": Experiment(
+        "Darly (thesis 4.4): what splitting a workflow costs, under two runtimes",
+        "fairlead.experiments.darly_granularity.run",
+        1,
+    ),
+    "darly-heterogeneity": Experiment(
+        "Darly (thesis 4.6): placements on unlike nodes, and the latencies in the logs of training",
+        "fairlead.experiments.darly_heterogeneity.run",
+        1,
+    ),
+    "darly-inference": Experiment(
+        "Darly (thesis 6.5): frozen agents, and one for any workflow on any cluster",
+        "fairlead.experiments.darly_inference.run",
+        5,
+    ),
+    "darly-interference": Experiment(
+        "Darly (thesis 4.5): latency under CPU pressure, by node", "fairlead.experiments.darly_interference.run", 1
+    ),
+    "darly-live": Experiment(
+        "Darly live: a video workflow on four emulated nodes of this machine, under pressure that changes",
+        "fairlead.experiments.darly_live.run",
+        14,
+    ),
+    "darly-queue-workers": Experiment(
+        "Darly (thesis 4.6.3): what queue-workers gain", "fairlead.experiments.darly_queue_workers.run", 1
+    ),
+    "darly-training": Experiment(
+        "Darly (2022): four schedulers in training, against published logs",
+        "fairlead.experiments.darly_training.run",
+        8,
+    ),
     "simppo-contention": Experiment(
         "Functions beside a CPU hog (WoSC 2021): measured slow-downs and those of a processor-sharing queue",
         "fairlead.experiments.simppo_contention.run",

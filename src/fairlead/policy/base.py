@@ -261,6 +261,13 @@ class View(Protocol):
         """Load from outside on a node, as last reported."""
         ...
 
+    def signals(self, node: str) -> tuple[float, ...]:
+        """The counters of a node (`fairlead.monitor.COUNTERS`) as last measured, on average of late.
+
+        Where nothing is measured, as in simulations, what pressure and load would make them.
+        """
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Site:

@@ -3,6 +3,8 @@
 Each gives a factor, at least 1, by which work takes longer; a run feels the product of those that apply to it.
 """
 
+from collections.abc import Sequence
+
 
 def slowdown(sensitivity: float, others_load: float, pressure: float) -> float:
     """What the rest of the node costs a run.
@@ -11,6 +13,22 @@ def slowdown(sensitivity: float, others_load: float, pressure: float) -> float:
     function exerts) used by everything but the run itself; `pressure` is load from outside Fairlead, as a share.
     """
     return 1.0 + sensitivity * (max(0.0, others_load) + pressure)
+
+
+def under_pressure(curve: Sequence[tuple[float, float]], pressure: float) -> float:
+    """What load from outside costs a run whose sensitivity to it was measured, point by point.
+
+    Straight lines between the points (pressure, factor), which rise in pressure, from (0, 1); the last line goes on.
+    """
+    before, after = (0.0, 1.0), (1.0, 1.0)
+    for i, point in enumerate(curve):
+        before, after = (before if i == 0 else curve[i - 1]), point
+        if pressure <= point[0]:
+            break
+    if after[0] == before[0]:
+        return after[1]
+    slope = (after[1] - before[1]) / (after[0] - before[0])
+    return max(1.0, before[1] + slope * (pressure - before[0]))
 
 
 def contention(running_share: float, pressure: float) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from math import inf
+from types import MappingProxyType
 
 import msgspec
 
@@ -18,7 +19,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     The rest is how reality departs from the law in a simulation: `noise` is the standard deviation of a truncated
     Gaussian factor, `bias` a constant factor the declared law does not know of, `failure_rate` the share of
     attempts that fail. `sensitivity` and `pressure` drive `interference.slowdown` on the node, `gpu_sensitivity`
-    `interference.device_slowdown` on a device that MPS shares.
+    `interference.device_slowdown` on a device that MPS shares. `pressure_curves` has, by kind of node, what load from
+    outside costs where it was measured: points (pressure, factor) for `interference.under_pressure`. `overhead_s` is
+    what each run takes besides its work, on no CPU: the way through a queue, say.
     """
 
     law: Law
@@ -31,9 +34,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     sensitivity: float = 0.0
     pressure: float = 1.0
     gpu_sensitivity: float = 0.0
+    pressure_curves: Mapping[str, tuple[tuple[float, float], ...]] = {}
+    overhead_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("cold_start_s", "noise", "sensitivity", "pressure", "gpu_sensitivity"):
+        for name in ("cold_start_s", "noise", "sensitivity", "pressure", "gpu_sensitivity", "overhead_s"):
             value = getattr(self, name)
             if not 0 <= value < inf:
                 raise ValueError(f"{name} must be finite and not negative; got {value}.")
@@ -46,6 +51,12 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"noise must be at most 0.5; got {self.noise}.")
         if not 0 <= self.failure_rate <= 1:
             raise ValueError(f"failure_rate must be in [0, 1]; got {self.failure_rate}.")
+        for kind, curve in self.pressure_curves.items():
+            pressures = [at for at, _ in curve]
+            if not curve or pressures != sorted(set(pressures)) or pressures[0] < 0:
+                raise ValueError(f"pressure_curves.{kind} must have points whose pressure rises from 0; got {curve}.")
+            if any(not 1 <= factor < inf for _, factor in curve):
+                raise ValueError(f"pressure_curves.{kind} must have factors of at least 1; got {curve}.")
         if not self.configurations:
             msgspec.structs.force_setattr(self, "configurations", self.law.configurations())
 
@@ -90,6 +101,21 @@ class Estimate:
     def configurations(self) -> tuple[Configuration, ...]:
         """The space to choose from."""
         return self._profile.configurations
+
+    @property
+    def overhead_s(self) -> float:
+        """Declared time of each run besides its work, on no CPU; `latency_s` is without it."""
+        return self._profile.overhead_s
+
+    @property
+    def sensitivity(self) -> float:
+        """What the rest of a node costs a run, as declared (`interference.slowdown`)."""
+        return self._profile.sensitivity
+
+    @property
+    def pressure_curves(self) -> Mapping[str, tuple[tuple[float, float], ...]]:
+        """What load from outside costs a run, by kind of node, where that was measured."""
+        return MappingProxyType(self._profile.pressure_curves)
 
     def cheapest(self) -> Configuration:
         """The cheapest configuration among those with the smallest batch."""

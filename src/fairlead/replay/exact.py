@@ -3,11 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from fairlead.engine.core.books import Rows
 from fairlead.engine.core.controller import Controller
-from fairlead.engine.core.site import make_site
+from fairlead.engine.core.site import prepare
 from fairlead.engine.live.fallback import fall_back
 from fairlead.errors import ConfigError, Fault, PolicyError
 from fairlead.model import INSTANCE_SCHEMA, INVOCATION_SCHEMA, REQUEST_SCHEMA
@@ -76,12 +74,7 @@ def _controller(run: LoggedRun, rows: Rows) -> Controller:
     dispatcher = _made(scenario.policy)
     scaler = _made(scenario.scaler) if scenario.scaler else None
     names = (scenario.policy.name, scenario.scaler.name if scenario.scaler else "scaler")
-    for i, policy in enumerate((dispatcher, scaler)):
-        if policy is not None:
-            try:
-                policy.prepare(make_site(scenario, None), np.random.default_rng((seed, 1_000_003, i)))
-            except Exception as error:
-                raise PolicyError(names[i], 0.0, error) from error
+    prepare((dispatcher, scaler), names, scenario, seed)
     return Controller(scenario, dispatcher, scaler, None, names, rows)
 
 

@@ -45,8 +45,21 @@ class Learned:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Listing:
+    """A table in place of the one by function: its heading, a note, and rows of words under heads."""
+
+    heading: str
+    note: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Learning:
-    """One training: rewards per step by (episode, agent), what came of each agent, and how it was done, in words."""
+    """One training: rewards per step by (episode, agent), what came of each agent, and how it was done, in words.
+
+    `unit` is what rewards are means of, `scale` what they can be. A `listing` takes the place of `functions`.
+    """
 
     title: str
     rewards: Reals
@@ -55,6 +68,14 @@ class Learning:
     finding: str
     command: str
     next_command: str
+    unit: str = "episode"
+    scale: str = "at most 1, and -1 for what should not be done"
+    listing: Listing | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What is drawn; of a single agent only its curve."""
+        return _KEYS if self.rewards.shape[1] > 1 else (f"mean of {WINDOW} {self.unit}s",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +108,7 @@ def learning_svg(learning: Learning) -> str:
     """The curve as an SVG file of its own."""
     width, height = f"{_WIDTH + 2 * _PAD:g}", f"{_HEIGHT + 2 * _PAD:g}"
     box = f"{-_PAD:g} {-_PAD:g} {width} {height}"
-    _, _, body = str(_draw(band_of(learning.rewards), learning.title)).partition(">")
+    _, _, body = str(_draw(learning)).partition(">")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="{box}" '
         f'role="img" aria-label="{escape(learning.title)}">'
@@ -108,11 +129,12 @@ def learning_png(learning: Learning) -> bytes:
     figure = Figure(figsize=(8, 4.2), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    axes.fill_between(episodes, band.least, band.most, color=_COLOUR, alpha=0.12, linewidth=0, label=_KEYS[2])
-    axes.fill_between(episodes, band.lower, band.upper, color=_COLOUR, alpha=0.22, linewidth=0, label=_KEYS[1])
+    if len(learning.keys) > 1:
+        axes.fill_between(episodes, band.least, band.most, color=_COLOUR, alpha=0.12, linewidth=0, label=_KEYS[2])
+        axes.fill_between(episodes, band.lower, band.upper, color=_COLOUR, alpha=0.22, linewidth=0, label=_KEYS[1])
     marker = "o" if len(episodes) == 1 else None  # a line needs two points
-    axes.plot(episodes, band.mean, color=_COLOUR, linewidth=1.8, marker=marker, label=_KEYS[0])
-    axes.set(xlabel="episode", ylabel=f"reward per step, mean of {WINDOW} episodes", title=learning.title)
+    axes.plot(episodes, band.mean, color=_COLOUR, linewidth=1.8, marker=marker, label=learning.keys[0])
+    axes.set(xlabel=learning.unit, ylabel=f"reward per step, mean of {WINDOW} {learning.unit}s", title=learning.title)
     axes.grid(color="#e4e4e4")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -135,12 +157,13 @@ def learning_page(learning: Learning) -> str:
                 '<rect class="wide" width="18" height="11"/><rect class="near" width="18" height="11"/>',
                 '<rect class="wide" width="18" height="11"/>',
             ),
-            _KEYS,
-            strict=True,
+            learning.keys,
+            strict=False,
         )
     )
-    note = f"Reward per step: at most 1, and -1 for what should not be done. Means of up to {WINDOW} episodes."
-    drawing = _draw(band_of(learning.rewards), learning.title, has_heading=False)
+    note = f"Reward per step: {learning.scale}. Means of up to {WINDOW} {learning.unit}s."
+    drawing = _draw(learning, has_heading=False)
+    listing = learning.listing or _by_function(learning.functions)
     facts = "".join(
         f'<tr><th scope="row">{escape(name)}</th><td class="left">{escape(value)}</td></tr>'
         for name, value in learning.facts.items()
@@ -155,31 +178,46 @@ def learning_page(learning: Learning) -> str:
         f'<p class="command">Use it: <code>{escape(learning.next_command)}</code></p></header>\n'
         f'<section><h2>Learning curve</h2><p class="note">{note}</p><ul class="legend">{keys}</ul>'
         f'<div class="c0" style="max-width:860px">{drawing}</div></section>\n'
-        f"<section><h2>By function</h2>{_table(learning.functions)}</section>\n"
+        f"<section><h2>{escape(listing.heading)}</h2>{_table(listing)}</section>\n"
         f'<section><h2>How it was trained</h2><div class="scroll"><table><tbody>{facts}</tbody></table></div>'
         "</section>\n</main>\n</body>\n</html>\n"
     )
 
 
-def _table(functions: Sequence[Learned]) -> str:
-    note = (
-        f"Reward per step: mean and deviation of the last {WINDOW} episodes. SLO preservation and utilisation: means "
-        "over the control periods of one more episode, in which agents no longer learn and take the likeliest action."
+def _by_function(functions: Sequence[Learned]) -> Listing:
+    return Listing(
+        heading="By function",
+        note=f"Reward per step: mean and deviation of the last {WINDOW} episodes. SLO preservation and utilisation: "
+        "means over the control periods of one more episode, in which agents no longer learn and take the likeliest "
+        "action.",
+        heads=("function", "reward per step", "deviation", "SLO preservation", "utilisation"),
+        rows=[
+            (
+                one.function,
+                f"{one.reward:.3f}",
+                f"{one.reward_deviation:.3f}",
+                show(one.slo_preservation, "share"),
+                show(one.utilisation, "share"),
+            )
+            for one in functions
+        ],
     )
-    heads = ("function", "reward per step", "deviation", "SLO preservation", "utilisation")
+
+
+def _table(listing: Listing) -> str:
     rows = "".join(
-        f'<tr><th scope="row">{escape(one.function)}</th><td>{one.reward:.3f}</td><td>{one.reward_deviation:.3f}</td>'
-        f"<td>{show(one.slo_preservation, 'share')}</td><td>{show(one.utilisation, 'share')}</td></tr>"
-        for one in functions
+        f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{escape(value)}</td>" for value in values)}</tr>'
+        for name, *values in listing.rows
     )
-    head = "".join(f"<th>{name}</th>" for name in heads)
+    head = "".join(f"<th>{escape(name)}</th>" for name in listing.heads)
     return (
-        f'<p class="note">{note}</p><div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f'<p class="note">{escape(listing.note)}</p><div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
 
 
-def _draw(band: Band, title: str, *, has_heading: bool = True) -> Drawing:
+def _draw(learning: Learning, *, has_heading: bool = True) -> Drawing:
+    band, title = band_of(learning.rewards), learning.title
     count = len(band.mean)
     low, high = float(band.least.min()), float(band.most.max())
     margin = 0.05 * (high - low) or 0.05
@@ -189,21 +227,22 @@ def _draw(band: Band, title: str, *, has_heading: bool = True) -> Drawing:
     drawing = Drawing(_WIDTH, _HEIGHT, title)
     if has_heading:
         drawing.text(0, 14, title, "heading")
-    draw_axes(drawing, x, y, x_label="episode", y_label="reward per step")
-    for style, lower, upper in (("wide", band.least, band.most), ("near", band.lower, band.upper)):
+    draw_axes(drawing, x, y, x_label=learning.unit, y_label="reward per step")
+    bands = (("wide", band.least, band.most), ("near", band.lower, band.upper)) if len(learning.keys) > 1 else ()
+    for style, lower, upper in bands:
         there = [(x(i + 1), y(float(value))) for i, value in enumerate(upper)]
         back = [(x(i + 1), y(float(value))) for i, value in enumerate(lower)][::-1]
         drawing.path("M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in there + back) + "Z", style)
-    drawing.curve([(x(i + 1), y(float(value))) for i, value in enumerate(band.mean)], "curve", _KEYS[0])
+    drawing.curve([(x(i + 1), y(float(value))) for i, value in enumerate(band.mean)], "curve", learning.keys[0])
     if has_heading:
-        _legend(drawing)
+        _legend(drawing, learning.keys)
     return drawing
 
 
-def _legend(drawing: Drawing) -> None:
+def _legend(drawing: Drawing, keys: Sequence[str]) -> None:
     """In one line at the right, above the plot."""
     left = _WIDTH - _RIGHT - 440
-    for number, (name, width) in enumerate(zip(_KEYS, (160, 190, 90), strict=True)):
+    for number, (name, width) in enumerate(zip(keys, (160, 190, 90), strict=False)):
         if number == 0:
             drawing.line((left, 38), (left + 20, 38), "curve")
         else:

@@ -50,7 +50,9 @@ class _ProfileFile(msgspec.Struct, kw_only=True):
     failure_rate: float
     sensitivity: float
     pressure: float
-    gpu_sensitivity: float = 0.0  # older runs have none
+    gpu_sensitivity: float = 0.0  # older runs have none of these
+    pressure_curves: dict[str, tuple[tuple[float, float], ...]] = {}
+    overhead_s: float = 0.0
 
 
 class _HeadFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -33,6 +33,7 @@ EVENTS = (
     "Cancelled",
     "Arrived",  # id, workflow, arrival, deadline, budget_usd, items
     "Ordered",
+    "Signalled",
 )
 """The place of an event's class in here is its number on disk: append only."""
 

@@ -65,6 +65,8 @@ class FunctionSettings(TypedDict, total=False):
     sensitivity: float
     pressure: float
     gpu_sensitivity: float
+    pressure_curves: Mapping[str, tuple[tuple[float, float], ...]]
+    overhead_s: float
 
 
 class ScenarioSettings(TypedDict, total=False):

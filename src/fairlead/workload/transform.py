@@ -27,6 +27,7 @@ import msgspec
 from fairlead.errors import UnknownNameError
 from fairlead.model import Cluster, Configuration, Function, Stage, Workflow
 from fairlead.profile import Profile, Sum
+from fairlead.profile.interference import slowdown, under_pressure
 from fairlead.workload.scenario import Scenario
 
 
@@ -124,8 +125,29 @@ def _fused(scenario: Scenario, chain: Sequence[Stage]) -> tuple[Function, Profil
         sensitivity=sum(share * p.sensitivity for share, p in zip(shares, profiles, strict=True)),
         pressure=sum(share * p.pressure for share, p in zip(shares, profiles, strict=True)),
         gpu_sensitivity=sum(share * p.gpu_sensitivity for share, p in zip(shares, profiles, strict=True)),
+        pressure_curves=_fused_curves(profiles, shares),
+        overhead_s=max(p.overhead_s for p in profiles),  # one way to them all
     )
     return function, profile
+
+
+def _fused_curves(profiles: Sequence[Profile], shares: Sequence[float]) -> dict[str, tuple[tuple[float, float], ...]]:
+    """By kind of node, what pressure costs all of them together, by their shares of the time.
+
+    A part without a curve has the line of its sensitivity. What pressure adds to the contention on an overcommitted
+    node is not in it: that depends on what else runs there.
+    """
+    curves: dict[str, tuple[tuple[float, float], ...]] = {}
+    for kind in sorted({kind for p in profiles for kind in p.pressure_curves}):
+        own = [
+            p.pressure_curves.get(kind, ((0.0, 1.0), (1.0, slowdown(p.sensitivity, 0.0, pressure=1.0))))
+            for p in profiles
+        ]
+        curves[kind] = tuple(
+            (at, sum(share * under_pressure(curve, at) for share, curve in zip(shares, own, strict=True)))
+            for at in sorted({at for curve in own for at, _ in curve})
+        )
+    return curves
 
 
 # --- which chains --------------------------------------------------------------------------------------------------

@@ -91,6 +91,7 @@ class NodeState:
         "name",
         "node",
         "pressure",
+        "signals",
         "total",
     )
 
@@ -103,6 +104,7 @@ class NodeState:
         self.is_up = self.is_open = True  # open: up, and taking new work
         self.is_draining = False
         self.pressure = 0.0
+        self.signals: tuple[float, ...] = ()  # none yet, or nobody looks
         self.level = self.gpu_level = 0  # where the placement index has it
         self.memory_counts = [MemoryCounts() for _ in node.devices] if has_kernels else []
         self.reset()

@@ -114,6 +114,7 @@ class Controller:
             ev.NodeLost: self._node_lost,
             ev.NodeJoined: self._node_joined,
             ev.Pressure: self._pressure,
+            ev.Signalled: self._signalled,
             ev.Cancelled: self._cancelled,
             ev.Ordered: self.decisions.order,
         }
@@ -341,6 +342,13 @@ class Controller:
             self.stale_events += 1
         else:
             node.pressure = event.pressure
+
+    def _signalled(self, event: ev.Signalled) -> None:
+        node = self.nodes.get(event.node)
+        if node is None:
+            self.stale_events += 1
+        else:
+            node.signals = event.counters
 
     def _cancelled(self, event: ev.Cancelled) -> None:
         state = self.requests.get(event.request)

@@ -69,17 +69,35 @@ class Arrived(msgspec.Struct, frozen=True, gc=False):
     items: int = 1
 
 
+class Signalled(msgspec.Struct, frozen=True, gc=False):
+    """What the monitor saw of a node, on average of late: the counters of `fairlead.monitor.COUNTERS`, in order."""
+
+    node: str
+    counters: tuple[float, ...]
+
+
 class Ordered(msgspec.Struct, frozen=True):
     """An operator wants this done: warm an instance, scale a function, move it. Checked like a policy's action."""
 
     action: Warm | Retire | Scale | Resize | Move
 
 
-Event = NodeLost | NodeJoined | Pressure | InstanceLost | InstanceReady | Finished | Cancelled | Arrived | Ordered
+Event = (
+    NodeLost
+    | NodeJoined
+    | Pressure
+    | Signalled
+    | InstanceLost
+    | InstanceReady
+    | Finished
+    | Cancelled
+    | Arrived
+    | Ordered
+)
 
 RANK: dict[type, int] = {
     kind: rank
     for rank, kind in enumerate(
-        (NodeLost, NodeJoined, Pressure, InstanceLost, InstanceReady, Finished, Ordered, Cancelled, Arrived)
+        (NodeLost, NodeJoined, Pressure, Signalled, InstanceLost, InstanceReady, Finished, Ordered, Cancelled, Arrived)
     )
 }

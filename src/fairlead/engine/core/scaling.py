@@ -304,6 +304,17 @@ class Replicas:
         # The unready go first, then the idle, then those at work; the youngest of each.
         for instance in sorted(living, key=lambda i: (i.is_ready, not i.is_idle, -i.id))[: max(0, surplus)]:
             self._drain(instance)
+        if found.node is not None:
+            self._bring(found, [i for i in living if not i.is_draining and i.node.name != found.node])
+
+    def _bring(self, found: ReplicaSet, astray: list[InstanceState]) -> None:
+        """Replace those that are not where a Move wants them, as their replacement was lost before it was ready."""
+        for old in astray:
+            new = self._create(found)
+            if new is None:
+                self.is_short = True
+                return
+            self._replaces[new.id] = old
 
     def _create(self, found: ReplicaSet) -> InstanceState | None:
         controller = self._controller

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from fairlead.policy.base import Site
+import numpy as np
+
+from fairlead.errors import ConfigError, FairleadError, Fault, PolicyError
+from fairlead.policy.base import Policy, Site
 from fairlead.profile import Estimate
 from fairlead.workload import Scenario
 
@@ -23,3 +26,29 @@ def make_site(scenario: Scenario, arrivals: Sequence[tuple[float, str]] | None =
         arrivals=arrivals,
         step_s=scenario.decision.per_step_s,
     )
+
+
+def prepare(
+    policies: Sequence[Policy | None],
+    names: Sequence[str],
+    scenario: Scenario,
+    seed: int,
+    arrivals: Sequence[tuple[float, str]] | None = None,
+) -> None:
+    """Tell policies what there is; `arrivals` only those that must know the future.
+
+    Raises `ConfigError` where a policy cannot do there what its parameters say, as a name that nothing has, and
+    `PolicyError` with whatever else it raised.
+    """
+    for i, (policy, name) in enumerate(zip(policies, names, strict=True)):
+        if policy is None:
+            continue
+        site = make_site(scenario, arrivals if policy.clairvoyant else None)
+        try:
+            policy.prepare(site, np.random.default_rng((seed, 1_000_003, i)))
+        except FairleadError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"policy {name}", [Fault("", str(error))]) from error
+        except Exception as error:
+            raise PolicyError(name, 0.0, error) from error

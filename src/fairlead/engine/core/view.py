@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
-from fairlead.engine.core.capacity import DeviceState, InstanceState, Shape
+from fairlead.engine.core.capacity import DeviceState, InstanceState, Shape, milli
 from fairlead.errors import UnknownNameError
 from fairlead.model import Configuration, Instance, Invocation, Node, Request
+from fairlead.monitor.modelled import modelled
 from fairlead.policy.base import DeviceStatus, Order, Resize, Scale
 from fairlead.profile import Estimate, Profile, load_s
 
@@ -226,6 +227,16 @@ class ControllerView:
         if state is None:
             raise UnknownNameError("node", node, self.__controller.nodes)
         return state.pressure
+
+    def signals(self, node: str) -> tuple[float, ...]:
+        state = self.__controller.nodes.get(node)
+        if state is None:
+            raise UnknownNameError("node", node, self.__controller.nodes)
+        if state.signals:
+            return state.signals
+        whole = milli(state.node.vcpus)  # replicas at rest hold room, and keep no core busy
+        busy = sum(instance.vcpus for instance in self.__controller.running.values() if instance.node is state)
+        return modelled(state.pressure, busy / whole if whole else 0.0)
 
     def __with_starting(self, shape: Shape) -> NodeState | None:
         """A node where an instance warms ahead of need and nobody has taken it."""

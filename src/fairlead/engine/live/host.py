@@ -6,6 +6,7 @@ starts again serves what its predecessor did.
 """
 
 import asyncio
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,9 +20,10 @@ from fairlead.app.scenario import profile_beside, scenario_of
 from fairlead.engine.live.backends.local import LocalBackend
 from fairlead.engine.live.gateway.served import Accepted
 from fairlead.engine.live.limits import make_limiter
+from fairlead.engine.live.nodes import EmulatedNodes
 from fairlead.engine.live.records import RunHead, RunLog
 from fairlead.engine.live.runtime import Runtime
-from fairlead.engine.live.status import AppStatus, Status
+from fairlead.engine.live.status import AppStatus, MonitorStatus, Status
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.transit import Done
 from fairlead.engine.live.values import Value
@@ -50,8 +52,9 @@ class Options:
 
     `policy` and `scaler` win over what an app names; without a `policy`, its parameters go to the app's own. Of nodes,
     `overcommit` says how many times their vCPUs they promise; None leaves them as they are. `limits` is a kind of
-    limiter; None for the best that works here. After a restart (`is_restart`) what cannot be started now is tried
-    again, not given up.
+    limiter; None for the best that works here. `nodes` take the place of those that apps ask for. `is_watched` says
+    whether the monitor watches the nodes; None for where there is a scaler. After a restart (`is_restart`) what cannot
+    be started now is tried again, not given up.
     """
 
     policy: PolicyChoice | None = None
@@ -60,6 +63,8 @@ class Options:
     control_period_s: float | None = None
     overcommit: float | None = None
     limits: str | None = None
+    nodes: EmulatedNodes | None = None
+    is_watched: bool | None = None
     records: bool = True
     record_bytes: int = 256 << 20
     is_restart: bool = False
@@ -90,6 +95,7 @@ class Host:
     ) -> None:
         self._broken = broken
         self._state = state
+        self._runs = state / "runs"
         self._options = options
         self._log = log
         self._began = monotonic()
@@ -203,12 +209,22 @@ class Host:
 
     def scale(self, app: str, function: str, instances: int | None) -> None:
         """Fix the number of a function's instances; None leaves it to the policies again."""
+        self._runtime(app, function).scale(function, instances)
+
+    def move(self, app: str, function: str, node: str) -> None:
+        """Bring the instances of a function to a node: new ones are ready there before the old ones go."""
+        runtime = self._runtime(app, function)
+        if node not in runtime.controller.nodes:
+            raise UnknownNameError("node", node, runtime.controller.nodes)
+        runtime.move(function, node)
+
+    def _runtime(self, app: str, function: str) -> Runtime:
         if app not in self._apps:
             raise UnknownNameError("app", app, self._apps)
         runtime = self._apps[app].runtime
         if function not in runtime.scenario.functions:
             raise UnknownNameError("function", function, runtime.scenario.functions)
-        runtime.scale(function, instances)
+        return runtime
 
     def status(self) -> Status:
         """How it all stands."""
@@ -257,13 +273,31 @@ class Host:
     async def _start(self, path: Path, manifest: Manifest, generation: int) -> _Deployment:
         scenario = self._scenario(path, manifest)
         limiter = make_limiter(self._options.limits)
-        backend = LocalBackend(str(path), scenario.cluster, limiter, self._store, self._log)
+        nodes = self._options.nodes
+        if nodes is not None:
+            nodes.require_limits(limiter.kind)
+        backend = LocalBackend(
+            str(path),
+            scenario.cluster,
+            limiter,
+            self._store,
+            self._log,
+            cpus=nodes.cpus if nodes is not None else {},
+            is_reserved=nodes is not None,
+        )
         record = self._record(manifest, scenario, generation) if self._options.records else None
-        runtime = Runtime(manifest, scenario, backend, self._log, record, broken=self._broken)
+        watched = self._options.is_watched
         try:
-            await runtime.open(is_patient=self._options.is_restart and not self.is_ready)
-        except BaseException:
-            await runtime.close()
+            runtime = Runtime(manifest, scenario, backend, self._log, record, broken=self._broken, is_watched=watched)
+            try:
+                await runtime.open(is_patient=self._options.is_restart and not self.is_ready)
+            except BaseException:
+                await runtime.close()
+                raise
+        except BaseException:  # no request was taken: there is nothing to look at later
+            if record is not None:
+                record.close(0.0)
+                shutil.rmtree(self._runs / str(generation), ignore_errors=True)
             raise
         return _Deployment(path, generation, runtime)
 
@@ -273,21 +307,22 @@ class Host:
         if make_policy(policy.name, policy.parameters).clairvoyant:
             what = f"{policy.name} with these parameters must know the future, which a live system does not."
             raise ConfigError(manifest.name, [Fault("policy", what)])
-        scenario = scenario_of(manifest, profiles=profile_beside(path))
+        nodes = self._options.nodes
+        cluster = None if nodes is None else nodes.cluster
+        scenario = scenario_of(manifest, profiles=profile_beside(path), cluster=cluster)
         if self._options.overcommit is not None:
             scenario = replace(scenario, cluster=_overcommitted(scenario.cluster, self._options.overcommit))
         period_s = self._options.control_period_s or scenario.control_period_s
         return replace(scenario, policy=policy, scaler=self._options.scaler, control_period_s=period_s)
 
     def _record(self, manifest: Manifest, scenario: Scenario, generation: int) -> RunLog:
-        runs = self._state / "runs"
-        runs.mkdir(parents=True, exist_ok=True)
-        prune_runs(runs, _RUNS_KEPT)
+        self._runs.mkdir(parents=True, exist_ok=True)
+        prune_runs(self._runs, _RUNS_KEPT)
         described = msgspec.to_builtins(manifest)
         head = RunHead(
             app=manifest.name, scenario=scenario, generation=generation, started_unix=time(), manifest=described
         )
-        return RunLog(runs / str(generation), head, keep_bytes=self._options.record_bytes, say=self._log)
+        return RunLog(self._runs / str(generation), head, keep_bytes=self._options.record_bytes, say=self._log)
 
     def _retire(self, deployment: _Deployment) -> None:
         name = deployment.runtime.manifest.name
@@ -327,6 +362,8 @@ class Host:
 
     def _app_status(self, name: str, deployment: _Deployment) -> AppStatus:
         runtime = deployment.runtime
+        watch = runtime.watch
+        provider, overhead = (None, 0.0) if watch is None else (watch.provider, watch.overhead())
         return AppStatus(
             name=name,
             generation=deployment.generation,
@@ -337,7 +374,8 @@ class Host:
             refused_actions=runtime.refused_actions,
             workflows=runtime.tally.workflows(runtime.now, runtime.open_by_workflow()),
             functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s()),
-            nodes=runtime.tally.nodes(),
+            nodes=runtime.tally.nodes({} if watch is None else watch.means()),
+            monitor=None if provider is None else MonitorStatus(provider=provider, overhead=overhead),
         )
 
     def _read_known(self) -> Mapping[str, Path] | None:

@@ -20,6 +20,8 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     control_period_s: float | None = None
     overcommit: float | None = None
     limits: str | None = None
+    nodes: str | None = None  # as `nodes.nodes_text` gives them
+    monitor: bool | None = None
     records: bool = True
     token_file: str | None = None
     allow_deploy: bool = False

@@ -66,6 +66,11 @@ class WarmPool:
         configuration = None if instances is None else self._controller.view.profile(function).cheapest()
         self._order(Scale(function, instances, configuration))
 
+    def hold(self, function: str) -> None:
+        """Fix a function's number of instances at what it has, unless somebody has fixed it already."""
+        if function not in self._controller.replicas.sets:
+            self.scale(function, max(1, self._counts[function]))
+
     def started(self, instance: int, function: str) -> None:
         """An instance is being started."""
         self._function[instance] = function

@@ -25,6 +25,7 @@ from fairlead.engine.live.gateway.server import serve
 from fairlead.engine.live.gateway.settings import Settings, read_token
 from fairlead.engine.live.host import Host, Options
 from fairlead.engine.live.journal import Journal
+from fairlead.engine.live.nodes import nodes_of
 from fairlead.engine.live.order import ServeOrder
 from fairlead.engine.live.supervisor import CANNOT_START
 from fairlead.errors import ConfigError, FairleadError, Fault
@@ -129,6 +130,8 @@ def _options(order: ServeOrder) -> Options:
         control_period_s=order.control_period_s,
         overcommit=order.overcommit,
         limits=order.limits,
+        nodes=None if order.nodes is None else nodes_of(order.nodes),
+        is_watched=order.monitor,
         records=order.records,
         is_restart=order.is_restart,
         apps=tuple(Path(path) for path in order.apps),

@@ -12,14 +12,13 @@ from time import monotonic, time
 from typing import Protocol
 
 import msgspec
-import numpy as np
 
 from fairlead.app.manifest import Manifest
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.books import Recorder
 from fairlead.engine.core.controller import Controller
-from fairlead.engine.core.site import make_site
+from fairlead.engine.core.site import prepare
 from fairlead.engine.live.backends.base import Backend
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.pool import WarmPool
@@ -28,7 +27,8 @@ from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
 from fairlead.engine.live.tally import Tally
 from fairlead.engine.live.transit import Done, OpenRequest, Transit
 from fairlead.engine.live.values import Ending, Outcome, Result, Value
-from fairlead.errors import PolicyError
+from fairlead.engine.live.watch import NodeWatch
+from fairlead.errors import ConfigError, FairleadError, Fault, PolicyError
 from fairlead.model import Refusal, Request
 from fairlead.policy import make_policy
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
@@ -65,6 +65,7 @@ class Runtime:
         log: Gets a line for everything worth knowing.
         record: Takes the run's records; None keeps none.
         seed: Of the policies' own randomness.
+        is_watched: Whether the nodes are watched by the monitor; None for where there is a scaler, if it can be done.
         broken: Called with a fault of ours: effects are lost, so requests would stay open for ever, and only a new
             start helps. Without it the fault is raised.
     """
@@ -78,8 +79,13 @@ class Runtime:
         record: RunLog | None = None,
         seed: int = 0,
         broken: Callable[[Exception], None] | None = None,
+        *,
+        is_watched: bool | None = None,
     ) -> None:
         self._broken = broken
+        self._is_watched = is_watched
+        self._watch: NodeWatch | None = None
+        self._signals_at = inf  # when the controller is next told what was seen
         self.manifest = manifest
         self.scenario = scenario
         self._backend = backend
@@ -106,10 +112,8 @@ class Runtime:
         dispatcher = make_policy(scenario.policy.name, scenario.policy.parameters)
         own = scenario.scaler
         scaler = None if own is None else make_policy(own.name, own.parameters)
-        for i, policy in enumerate((dispatcher, scaler)):
-            if policy is not None:
-                policy.prepare(make_site(scenario), np.random.default_rng((seed, 1_000_003, i)))
         names = (scenario.policy.name, own.name if own else "scaler")
+        prepare((dispatcher, scaler), names, scenario, seed)
         self.controller = Controller(scenario, dispatcher, scaler, None, names, record)
         self.tally = Tally(manifest, self.controller)
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
@@ -134,8 +138,32 @@ class Runtime:
         self._began = monotonic()
         self.started_unix = time()
         await self._backend.open(self)
+        await self._begin_watch()
         self._pool.fill(is_patient=is_patient, is_scaled=self._scaling is not None)
         await self._pool.is_filled()
+
+    async def _begin_watch(self) -> None:
+        """Have the nodes watched. ConfigError where that was asked for and cannot be."""
+        if self._is_watched is False or (self._is_watched is None and self._scaling is None):
+            return
+        watch = NodeWatch(self._backend.places(), self._log)
+        try:
+            await asyncio.to_thread(watch.open)
+        except FairleadError as error:
+            if self._is_watched:
+                raise ConfigError(self.manifest.name, [Fault("monitor", str(error))]) from error
+            self._log(f"nodes are not watched: {error}")
+            return
+        self._watch = watch
+        self._signals_at = self.scenario.control_period_s
+        if self._scaling is None:  # nobody has control periods: they are kept here
+            self._loop.call_later(self.scenario.control_period_s, self._note_signals)
+
+    def _note_signals(self) -> None:
+        if self._watch is not None:
+            for event in self._watch.events():
+                self._note(event)
+            self._loop.call_later(self.scenario.control_period_s, self._note_signals)
 
     @property
     def now(self) -> float:
@@ -155,6 +183,11 @@ class Runtime:
     def notes(self) -> Notes:
         """What the scaler noted after the last control period, by function."""
         return {} if self._scaling is None else self._scaling.notes
+
+    @property
+    def watch(self) -> NodeWatch | None:
+        """Who watches the nodes; None where nobody does."""
+        return self._watch
 
     def cpu_s(self) -> Mapping[str, float]:
         """CPU time of each function's instances so far, as far as it is known."""
@@ -206,6 +239,11 @@ class Runtime:
         """Fix a function's number of instances; None leaves it to the policies again."""
         self._pool.scale(function, instances)
 
+    def move(self, function: str, node: str) -> None:
+        """Bring a function's instances to a node; from then on it has as many as it has now, until it is scaled."""
+        self._pool.hold(function)
+        self.order(Move(function, node))
+
     async def drained(self) -> None:
         """Wait until no request is on its way."""
         await self._idle.wait()
@@ -219,6 +257,9 @@ class Runtime:
     async def close(self) -> None:
         """End it: requests that are still open end as cancelled."""
         self._pool.close()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         self.give_up()
         self._turn()
         if self._open:  # they arrived in that very turn
@@ -289,6 +330,9 @@ class Runtime:
         events, self._events = self._events, []
         controller = self.controller
         now = self.now
+        if self._watch is not None and self._scaling is not None and now >= self._signals_at:  # the scaler is due
+            events = [*self._watch.events(), *events]
+            self._signals_at = now + self.scenario.control_period_s
         if self._record is not None:
             self._record.log(now, events)
         try:

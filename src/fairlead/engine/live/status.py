@@ -48,12 +48,22 @@ class FunctionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One node."""
+    """One node; `pressure` and `signals` are known where the monitor watches it."""
 
     name: str
     vcpus: float
     load: float  # share of its vCPUs in use
     instances: int
+    speed: float = 1.0
+    pressure: float | None = None  # share of it that others take
+    signals: Mapping[str, float] = {}  # the mean of the last samples: the seven counters, and all else that is known
+
+
+class MonitorStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Who watches the nodes of an app."""
+
+    provider: str
+    overhead: float  # CPU time of sampling, as a share of one core
 
 
 class AppStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +79,7 @@ class AppStatus(msgspec.Struct, frozen=True, kw_only=True):
     workflows: tuple[WorkflowStatus, ...]
     functions: tuple[FunctionStatus, ...]
     nodes: tuple[NodeStatus, ...]
+    monitor: MonitorStatus | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

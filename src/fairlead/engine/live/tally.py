@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
+from math import isfinite
 from time import monotonic
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
@@ -9,6 +10,7 @@ from fairlead.engine.core.controller import Controller
 from fairlead.engine.live.status import FunctionStatus, NodeStatus, WorkflowStatus
 from fairlead.engine.live.values import Ending
 from fairlead.model import Configuration
+from fairlead.monitor import COUNTERS, Signals
 
 RECENT_S = 10.0
 _MOST_RECENT = 20_000  # endings looked back on
@@ -142,14 +144,22 @@ class Tally:
             for name, tally in self._functions.items()
         )
 
-    def nodes(self) -> tuple[NodeStatus, ...]:
-        """Every node now."""
+    def nodes(self, seen: Mapping[str, Signals] = {}) -> tuple[NodeStatus, ...]:
+        """Every node now, with what the monitor sees of it."""
         counts = dict.fromkeys(self._controller.nodes, 0)
         for instance in self._controller.pool.instances.values():
             counts[instance.node.name] += 1
         view = self._controller.view
         return tuple(
-            NodeStatus(name=node.name, vcpus=node.vcpus, load=view.load(node.name), instances=counts[node.name])
+            NodeStatus(
+                name=node.name,
+                vcpus=node.vcpus,
+                load=view.load(node.name),
+                instances=counts[node.name],
+                speed=node.speed,
+                pressure=seen[node.name].extras.get("pressure") if node.name in seen else None,
+                signals=_known(seen[node.name]) if node.name in seen else {},
+            )
             for node in view.nodes
         )
 
@@ -161,6 +171,12 @@ class Tally:
                 if len(least) == len(self._workflows):
                     break
         return least
+
+
+def _known(signals: Signals) -> dict[str, float]:
+    counters = {name: getattr(signals, name) for name in COUNTERS}
+    found = {**counters, **signals.extras}
+    return {name: value for name, value in found.items() if value is not None and isfinite(value)}
 
 
 def _quantile(ordered: list[float], share: float) -> float | None:

@@ -49,6 +49,7 @@ class Physics:
         "_mb_per_s",
         "_nodes",
         "_ordinals",
+        "_overhead_s",
         "_profiles",
         "_seed",
         "_stages",
@@ -77,7 +78,8 @@ class Physics:
                     self._entry_items[workflow.name] = (Stream((*key, 5), uniform), stage.map)
         self._is_plain = not any(truth.says_more for truth in self._stages.values())
         self.has_interference = has_interference(scenario.cluster, scenario.profiles)
-        self.has_overhead = False  # whether a batch whose input is there takes time beside its work
+        self._overhead_s = {name: p.overhead_s for name, p in scenario.profiles.items() if p.overhead_s}
+        self.has_overhead = bool(self._overhead_s)  # whether a batch whose input is there takes time beside its work
 
     def stage(self, workflow: str, stage: str) -> StageTruth:
         """What really happens in a stage."""
@@ -109,8 +111,9 @@ class Physics:
         return declared_s + load_s(node.devices[effect.device], effect.load_mb, effect.starts_executor) + cut_s
 
     def transfer_s(self, effect: RunBatch) -> float:
-        """How long the batch's input takes from other nodes, and what a kernel copies to and from its device."""
-        seconds = effect.transfer_mb / self._mb_per_s if effect.transfer_mb else 0.0
+        """What a batch takes besides its work: its input from other nodes, what a kernel copies, the way to it."""
+        seconds = self._overhead_s.get(effect.function, 0.0) if self._overhead_s else 0.0
+        seconds += effect.transfer_mb / self._mb_per_s if effect.transfer_mb else 0.0
         if effect.copy_mb:
             seconds += copy_s(self._nodes[effect.node].devices[effect.device], effect.copy_mb)
         return seconds

@@ -15,14 +15,14 @@ from fairlead.engine.core.capacity import milli
 from fairlead.engine.core.effects import RunBatch
 from fairlead.model import Cluster, Device, Node
 from fairlead.profile import Profile, slowdown
-from fairlead.profile.interference import contention, device_slowdown, turn_slowdown
+from fairlead.profile.interference import contention, device_slowdown, turn_slowdown, under_pressure
 
 
 def has_interference(cluster: Cluster, profiles: Mapping[str, Profile]) -> bool:
     """Whether anything in a run can slow anything else down."""
     sharings = {device.sharing for node in cluster.nodes for device in node.devices}
     return (
-        any(profile.sensitivity for profile in profiles.values())
+        any(profile.sensitivity or profile.pressure_curves for profile in profiles.values())
         or ("mps" in sharings and any(profile.gpu_sensitivity for profile in profiles.values()))
         or "time" in sharings
         or any(node.overcommit > 1 for node in cluster.nodes)
@@ -76,6 +76,7 @@ class SharedNode:
         "_cores",
         "_devices",
         "_is_even",
+        "_kind",
         "_last",
         "_load",
         "_of",
@@ -94,7 +95,9 @@ class SharedNode:
             for i, device in enumerate(node.devices)
             if device.sharing == "time" or (device.sharing == "mps" and is_felt)
         }
-        self._is_even = not self._devices and not any(profile.sensitivity for profile in profiles.values())
+        is_sensitive = any(profile.sensitivity or profile.pressure_curves for profile in profiles.values())
+        self._is_even = not self._devices and not is_sensitive
+        self._kind = node.kind
         self._cores = milli(node.vcpus) if node.overcommit > 1 else 0  # thousandths to be shared; 0 without
         self._busy = 0  # thousandths of vCPUs of all that runs
         self._clocks: dict[tuple[str, float, int, int], _Clock] = {}
@@ -194,12 +197,17 @@ class SharedNode:
             self._load = 0.0  # forget rounding
         self._active = [clock for clock in self._active if clock.heap]
         shared = contention(self._busy / self._cores, self.pressure) if self._cores else 1.0
+        among_us = contention(self._busy / self._cores, 0.0) if self._cores else 1.0
         for clock in self._active:
             profile, device = clock.profile, clock.device
-            factor = slowdown(profile.sensitivity, self._load - clock.own_load, self.pressure)
+            curve = profile.pressure_curves.get(self._kind)
+            outside = self.pressure if curve is None else 0.0
+            factor = slowdown(profile.sensitivity, self._load - clock.own_load, outside)
+            if curve is not None:  # all that pressure costs is in it
+                factor *= under_pressure(curve, self.pressure)
             if device is not None:
                 factor *= device.slowdown(clock.vgpus, profile.gpu_sensitivity)
-            clock.rate = 1 / (factor * shared)
+            clock.rate = 1 / (factor * (shared if curve is None else among_us))
 
 
 def _index(clock: _Clock) -> int:

@@ -17,7 +17,7 @@ from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.device_memory import memory_use
-from fairlead.engine.core.site import make_site
+from fairlead.engine.core.site import prepare
 from fairlead.engine.sim.arrivals import open_arrivals
 from fairlead.engine.sim.physics import Physics
 from fairlead.engine.sim.sharing import SharedNode
@@ -91,7 +91,7 @@ def simulate(
         if recording is not None:
             return recording
     assert isinstance(dispatcher, Policy)
-    run = _Simulation(scenario, (name, dispatcher), (scaler_name, scaling), seed, physics, given)
+    run = Simulation(scenario, (name, dispatcher), (scaler_name, scaling), seed, physics, given)
     return run.run(progress, point or {})
 
 
@@ -110,7 +110,7 @@ def _expected(scenario: Scenario) -> float:
     )
 
 
-class _Simulation:
+class Simulation:
     """One run in the making."""
 
     __slots__ = (
@@ -166,13 +166,7 @@ class _Simulation:
             _Loop(i, loop, seed) for i, loop in enumerate(a for a in scenario.arrivals if isinstance(a, ClosedLoop))
         ]
         names = (self.policy_name, self.scaler_name or "scaler")
-        for i, one in enumerate((dispatcher, scaling)):
-            if one is not None:
-                try:
-                    arrivals = tuple(self.schedule) if one.clairvoyant else None
-                    one.prepare(make_site(scenario, arrivals), np.random.default_rng((seed, 1_000_003, i)))
-                except Exception as error:
-                    raise PolicyError(names[i], 0.0, error) from error
+        prepare((dispatcher, scaling), names, scenario, seed, tuple(self.schedule))
         self.tables = Tables()
         self.controller = Controller(scenario, dispatcher, scaling, perf_counter, names, self.tables)
         self.heap: list[tuple[float, int, object]] = []  # (instant, sequence, event or call)
@@ -201,20 +195,21 @@ class _Simulation:
         }
 
     def run(self, progress: Progress | None, point: Mapping[str, object]) -> Recording:
+        """From the beginning to the end."""
         began = perf_counter()
-        self._schedule_faults()
+        self.open()
         for at, event in self.given:
             self.coming += isinstance(event, ev.Arrived)
             self.faults += isinstance(event, ev.NodeLost | ev.NodeJoined | ev.Pressure)
-            self._push(at, event)
+            self.push(at, event)
         for loop in self.loops:
             for at in loop.first():
                 self.coming += 1
-                self._push(at, loop)
+                self.push(at, loop)
         failure: PolicyError | None = None
         try:
             with _rare_collection():
-                self._loop(progress)
+                self.loop(progress)
         except PolicyError as error:
             failure = error
         self.controller.finish()
@@ -243,21 +238,26 @@ class _Simulation:
             raise failure
         return recording
 
-    def _loop(self, progress: Progress | None) -> None:
-        """Bring the controller from instant to instant until nothing is left to do."""
+    def open(self) -> None:
+        """Put what is sure to happen among what is to come."""
+        heappush(self.heap, (inf, -1, None))
+        self._schedule_faults()
+        self._next_arrival()
+
+    def loop(self, progress: Progress | None, until: float = inf) -> None:
+        """Bring the controller from instant to instant until nothing is left to do, or nothing up to an instant."""
         controller, heap, act, aborted = self.controller, self.heap, self.act, self.aborted
         handle, timers = controller.handle, controller.timers
-        heappush(heap, (inf, -1, None))
-        self._next_arrival()
         idle = steps = 0
         while True:
             now, _, what = heap[0]
             events: Sequence[ev.Event] = ()
-            if timers.soonest <= now and controller.next_wake < now:
+            is_wake = timers.soonest <= now and controller.next_wake < now
+            if is_wake:
                 now = timers.soonest
-            elif now == inf:
+            if now > until or now == inf:
                 return
-            else:
+            if not is_wake:
                 heappop(heap)
                 if type(what) is ev.Finished and heap[0][0] != now and not aborted:
                     events = (what,)
@@ -376,7 +376,7 @@ class _Simulation:
         transfer_s = self.physics.transfer_s(effect)
         at = effect.at + transfer_s
         if at > self.controller.now:
-            self._push(at, _Begin(effect, transfer_s))
+            self.push(at, _Begin(effect, transfer_s))
         else:
             self._begin(effect, at, transfer_s)
 
@@ -389,10 +389,10 @@ class _Simulation:
     def _predict(self, node: str) -> None:
         at = self.shared[node].next_end()
         if at < inf:
-            self._push(max(at, self.controller.now), _NodeEnds(node, self.shared[node].version))
+            self.push(max(at, self.controller.now), _NodeEnds(node, self.shared[node].version))
 
     def _start_instance(self, effect: fx.StartInstance) -> None:
-        self._push(effect.at + self.physics.cold_start_s(effect), ev.InstanceReady(effect.instance))
+        self.push(effect.at + self.physics.cold_start_s(effect), ev.InstanceReady(effect.instance))
 
     def _stop_instance(self, effect: fx.StopInstance) -> None:
         """What still runs on the instance never ends."""
@@ -417,32 +417,35 @@ class _Simulation:
                 at = called + _LEAST_ROUND_S
             if at < self.scenario.duration_s:
                 self.coming += 1
-                self._push(at, loop)
+                self.push(at, loop)
 
     def _add_node(self, effect: fx.AddNode) -> None:
         pattern = self.scenario.cluster.kinds[effect.kind]
         self.sequence += 1
         name = f"{pattern.name}+{self.sequence}"
         node = msgspec.structs.replace(pattern, name=name)
-        self._push(effect.at + self.scenario.provision_s, ev.NodeJoined(node))
+        self.push(effect.at + self.scenario.provision_s, ev.NodeJoined(node))
 
     def _remove_node(self, effect: fx.RemoveNode) -> None:
         """The controller has emptied it already."""
 
     # --- scheduling --------------------------------------------------------------------------------------------------
 
-    def _push(self, at: float, what: object) -> None:
+    def push(self, at: float, what: object) -> None:
+        """Put an event, or what will become one, among what is to come."""
         self.sequence += 1
         heappush(self.heap, (at, self.sequence, what))
 
     def _schedule_faults(self) -> None:
         for fault in self.scenario.node_faults:
-            self._push(fault.at_s, ev.NodeLost(fault.node))
+            self.push(fault.at_s, ev.NodeLost(fault.node))
             if fault.back_s is not None:
-                self._push(fault.at_s + fault.back_s, ev.NodeJoined(self.nodes[fault.node]))
+                self.push(fault.at_s + fault.back_s, ev.NodeJoined(self.nodes[fault.node]))
         for change in self.scenario.pressures:
-            self._push(change.at_s, ev.Pressure(change.node, change.pressure))
-        self.faults = len(self.heap)
+            self.push(change.at_s, ev.Pressure(change.node, change.pressure))
+        self.faults = len(self.scenario.pressures) + sum(
+            1 + (fault.back_s is not None) for fault in self.scenario.node_faults
+        )
 
 
 class _NodeEnds(msgspec.Struct, frozen=True, gc=False):

@@ -11,6 +11,7 @@ from fairlead.model.slots import slots
 from fairlead.profile import Constant, Exponential, Law, LogNormal, Profile, Row, ScalingLaw, Table, space
 from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, read_measured
 from fairlead.workload.parse.cluster import why_not
+from fairlead.workload.parse.document import describe
 from fairlead.workload.parse.reader import (
     Check,
     Section,
@@ -20,6 +21,7 @@ from fairlead.workload.parse.reader import (
     number,
     number_or_inf,
     one_of_names,
+    sequence,
     text,
 )
 
@@ -48,6 +50,7 @@ _PROFILE: dict[str, Check] = {
     "sensitivity": number,
     "pressure": number,
     "gpu_sensitivity": number,
+    "overhead_s": number,
 }
 _LAW: dict[str, Check] = {
     "t1_s": number,
@@ -135,7 +138,7 @@ def _parse_profile(entry: Section, cluster: Cluster | None, measured: MeasuredFu
     before = len(entry.faults)
     law = _parse_latency(entry, cluster, measured)
     configurations = _parse_configurations(entry)
-    settings = {**_parse_cold_start(entry, cluster), **entry.read(_PROFILE)}
+    settings = {**_parse_cold_start(entry, cluster), **entry.read(_PROFILE), **_parse_curves(entry, cluster)}
     if measured is not None:
         found = measured.profile()
         settings = {"noise": found.noise, "cold_start_s": found.cold_start_s} | settings
@@ -155,6 +158,35 @@ def _parse_cold_start(entry: Section, cluster: Cluster | None) -> dict[str, obje
             by_kind.fault(kind, f"must be finite and not negative; got {value}.")
         seconds[kind] = max(0.0, value)
     return {"cold_start_by_kind": seconds}
+
+
+def _parse_curves(entry: Section, cluster: Cluster | None) -> dict[str, object]:
+    """What load from outside costs by kind of node, as points; what a profile refuses is a fault of that kind."""
+    if "pressure_curves" not in entry:
+        return {}
+    by_kind = entry.section("pressure_curves")
+    curves: dict[str, tuple[tuple[float, float], ...]] = {}
+    for kind in by_kind.names():
+        before = len(entry.faults)
+        by_kind.accept(kind, kind, one_of_names(cluster.kinds if cluster else None, "node kind"), "")
+        points = tuple(by_kind.all_of(kind, _point))
+        if len(entry.faults) == before:
+            try:
+                Profile(law=Constant(0.0), pressure_curves={kind: points})
+            except ValueError as error:
+                by_kind.fault(kind, str(error).partition(" ")[2])
+                continue
+            curves[kind] = points
+    return {"pressure_curves": curves}
+
+
+def _point(value: object) -> tuple[float, float]:
+    """[pressure, factor]."""
+    pair = sequence(value)
+    if len(pair) != 2:
+        raise ValueError(f"must be [pressure, factor]; got {describe(value)}.")
+    pressure, factor = (number(one) for one in pair)
+    return pressure, factor
 
 
 def _parse_latency(entry: Section, cluster: Cluster | None, measured: MeasuredFunction | None) -> Law | None:

@@ -15,7 +15,7 @@ def read_overrides(overrides: Mapping[str, object], faults: list[Fault]) -> dict
         try:
             values[path] = parse_value(value) if isinstance(value, str) else value
         except ValueError as error:
-            faults.append(Fault(path, str(error)))
+            faults.append(Fault(path, f"{error} As text it takes quotes of its own: --set '{path}=\"{value}\"'."))
     return values
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from fairlead.engine.live.values import Result, Value
 from fairlead.model import Cluster, Configuration
+from fairlead.monitor import Place
 
 
 class Reports(Protocol):
@@ -36,6 +37,10 @@ class Backend(Protocol):
 
     async def open(self, reports: Reports) -> None:
         """Get ready to start instances."""
+        ...
+
+    def places(self) -> Sequence[Place]:
+        """Where its nodes are on this machine, once it is open; none of those that are elsewhere."""
         ...
 
     def start(self, instance: int, function: str, configuration: Configuration, node: str) -> None:

@@ -19,6 +19,7 @@ from fairlead.engine.live.store import Store
 from fairlead.engine.live.values import Result, Value
 from fairlead.engine.live.wire import Batch, Begin, Done, Failed, Frames, Ready, frame, report
 from fairlead.model import Cluster, Configuration
+from fairlead.monitor import Place
 
 Log = Callable[[str], None]
 
@@ -37,16 +38,31 @@ class LocalBackend:
         limiter: Puts processes under their limits.
         store: Shared memory for large values.
         log: Gets a line for everything worth knowing, such as the last words of an instance that died.
+        cpus: Those of nodes that are bound to some.
+        is_reserved: Whether the nodes go before all else on this machine.
     """
 
-    def __init__(self, app: str, cluster: Cluster, limiter: Limiter, store: Store, log: Log) -> None:
+    def __init__(
+        self,
+        app: str,
+        cluster: Cluster,
+        limiter: Limiter,
+        store: Store,
+        log: Log,
+        *,
+        cpus: Mapping[str, tuple[int, ...]] = {},
+        is_reserved: bool = False,
+    ) -> None:
         self._app = app
         self._cluster = cluster
+        self._cpus = cpus
+        self._is_reserved = is_reserved
         self._limiter = limiter
         self._log = log
         self._instances: dict[int, _Process] = {}
         self._failures: dict[str, int] = {}  # by function: starts that failed in a row
         self._processes: set[_Process] = set()  # those that run, also what was told to end
+        self._leaving: set[_Process] = set()  # those that have ended, and are being cleared up
         self._spent_s: dict[str, float] = {}  # by function: CPU time of those that have ended
         self._store = store
 
@@ -58,7 +74,11 @@ class LocalBackend:
         """Make the nodes."""
         self._reports = reports
         self._loop = asyncio.get_running_loop()
-        self._limiter.open(self._cluster.nodes)
+        self._limiter.open(self._cluster.nodes, cpus=self._cpus, is_reserved=self._is_reserved)
+
+    def places(self) -> Sequence[Place]:
+        """Its nodes are all on this machine."""
+        return [self._limiter.place(node.name) for node in self._cluster.nodes]
 
     def start(self, instance: int, function: str, configuration: Configuration, node: str) -> None:
         """Start an instance; where starts of this function have failed, a little later each time."""
@@ -123,7 +143,7 @@ class LocalBackend:
 
     async def close(self) -> None:
         """End every instance, and free the nodes."""
-        processes = list(self._instances.values())
+        processes = {*self._instances.values(), *self._processes, *self._leaving}
         self._instances.clear()
         for process in processes:
             process.end(now=True)
@@ -154,10 +174,12 @@ class LocalBackend:
     def _exited(self, process: "_Process") -> None:
         """Add up what a process has used, while the kernel still knows."""
         self._processes.discard(process)
+        self._leaving.add(process)
         used_s = self.usage(process.instance).cpu_s or 0.0
         self._spent_s[process.function] = self._spent_s.get(process.function, 0.0) + used_s
 
     def _ended(self, process: "_Process", error: str) -> None:
+        self._leaving.discard(process)
         self._store.forget(process.pid)
         if self._instances.get(process.instance) is not process:
             return
@@ -214,6 +236,7 @@ class _Process(asyncio.Protocol):
             self._loop.call_soon(self._finish, f"it could not be started: {error}")
             return
         self._popen, self.pid = popen, popen.pid
+        self._backend._processes.add(self)  # from now on it is waited for, whatever comes
         self._handle = os.pidfd_open(popen.pid)
         self._loop.add_reader(self._handle, self._exited)
         assert popen.stdout is not None
@@ -221,7 +244,6 @@ class _Process(asyncio.Protocol):
         self._loop.add_reader(popen.stdout.fileno(), self._hear)
         configuration = self._configuration
         self._backend._limiter.admit(self.instance, popen.pid, self._node, configuration.vcpus, configuration.memory_gb)
-        self._backend._processes.add(self)
         begin = Begin(self._backend._app, self.function, str(self._backend._store.folder))
         self._unsent.insert(0, frame(begin))
         ours.setblocking(False)

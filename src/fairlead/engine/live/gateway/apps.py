@@ -1,4 +1,4 @@
-"""Apps at run time: list, deploy, replace, remove, and hold functions at a number of instances."""
+"""Apps at run time: list, deploy, replace, remove, hold functions at a number of instances, and move them."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +10,7 @@ from fairlead.engine.live.gateway.deployments import (
     NAME,
     deploy,
     find_app,
+    move_function,
     remove,
     require_function,
     require_upload,
@@ -90,6 +91,20 @@ class Scaled(msgspec.Struct):
     instances: int | None
 
 
+class Destination(msgspec.Struct, forbid_unknown_fields=True):
+    """Where to."""
+
+    node: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Moving(msgspec.Struct):
+    """Where a function's instances are brought to."""
+
+    app: str
+    function: str
+    node: str
+
+
 class Removed(msgspec.Struct):
     """What was removed."""
 
@@ -99,6 +114,7 @@ class Removed(msgspec.Struct):
 _sources = msgspec.json.Decoder(Source)
 _named_sources = msgspec.json.Decoder(NamedSource)
 _scalings = msgspec.json.Decoder(Scaling)
+_moves = msgspec.json.Decoder(Destination)
 
 
 async def listing(gateway: "Gateway", exchange: Exchange) -> Reply:
@@ -160,6 +176,16 @@ async def scale(gateway: "Gateway", exchange: Exchange) -> Reply:
     instances = None if body.instances is None else int(body.instances)
     scale_function(gateway, app, name, instances)
     return json_reply(Scaled(app, name, instances))
+
+
+async def move(gateway: "Gateway", exchange: Exchange) -> Reply:
+    """Bring a function's instances to a node."""
+    app, name = exchange.names
+    manifest = find_app(gateway, app)
+    require_function(manifest, name)
+    body = await read_json(exchange, _moves)
+    move_function(gateway, app, name, body.node)
+    return json_reply(Moving(app, name, body.node), 202)
 
 
 def _summary(manifest: Manifest) -> AppSummary:
@@ -249,5 +275,15 @@ ENDPOINTS = (
         {200: Answer("It is held there.", Scaled)},
         errors=(400, 404, 408, 409, 413, 415),
         body=Scaling,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/apps/{app}/functions/{function}/move",
+        move,
+        "Bring a function's instances to a node",
+        "Apps",
+        {202: Answer("They are on their way: new ones are ready there before the old ones go.", Moving)},
+        errors=(400, 404, 408, 413, 415),
+        body=Destination,
     ),
 )

@@ -1,4 +1,4 @@
-"""Changes to what is served: deploy uploaded code, remove, scale. What the host refuses becomes an answer."""
+"""Changes to what is served: deploy uploaded code, remove, scale, move. What the host refuses becomes an answer."""
 
 import asyncio
 import os
@@ -98,6 +98,14 @@ def scale_function(gateway: "Gateway", app: str, name: str, instances: int | Non
         raise Problem(404, "unknown_function", str(error)) from None
     except (FairleadError, ValueError) as error:
         raise Problem(409, "not_scaled", str(error)) from None
+
+
+def move_function(gateway: "Gateway", app: str, name: str, node: str) -> None:
+    """Move, with the host's refusal as an answer."""
+    try:
+        gateway.host.move(app, name, node)
+    except UnknownNameError as error:
+        raise Problem(404, "unknown_node", str(error)) from None
 
 
 def _store(folder: Path, name: str, source: str) -> tuple[Path, bool]:

@@ -26,6 +26,7 @@ from fairlead.engine.live.gateway.tallies import BOUNDS_S, Tallies
 from fairlead.engine.live.gateway.version import VERSION
 from fairlead.engine.live.journal import JournalStats
 from fairlead.engine.live.status import AppStatus, Status
+from fairlead.monitor import COUNTERS
 
 _TICK_S = 0.25
 
@@ -162,11 +163,30 @@ def _of_status(status: Status) -> Iterator[Metric]:
     yield _gauge("fairlead_uptime_seconds", "Since the gateway started.", status.uptime_s)
     yield from _of_workflows(status.apps)
     yield from _of_functions(status.apps)
-    load = GaugeMetricFamily("fairlead_node_load_ratio", "Share of a node's vCPUs in use.", labels=("app", "node"))
-    for app in status.apps:
+    yield from _of_nodes(status.apps)
+
+
+def _of_nodes(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
+    labels = ("app", "node")
+    load = GaugeMetricFamily("fairlead_node_load_ratio", "Share of a node's vCPUs in use.", labels=labels)
+    pressure = GaugeMetricFamily("fairlead_node_pressure_ratio", "Share of a node that others take.", labels=labels)
+    counter = GaugeMetricFamily(
+        "fairlead_node_counter", "One of the seven counters of a node.", labels=(*labels, "counter")
+    )
+    signal = GaugeMetricFamily("fairlead_node_signal", "What else is known of a node.", labels=(*labels, "signal"))
+    overhead = GaugeMetricFamily(
+        "fairlead_monitor_overhead_ratio", "CPU time of sampling, of one core.", labels=("app", "provider")
+    )
+    for app in apps:
         for node in app.nodes:
-            load.add_metric((app.name, node.name), node.load)
-    yield load
+            label = (app.name, node.name)
+            load.add_metric(label, node.load)
+            _add(pressure, label, node.pressure)
+            for name, value in node.signals.items():
+                (counter if name in COUNTERS else signal).add_metric((*label, name), value)
+        if app.monitor is not None:
+            overhead.add_metric((app.name, app.monitor.provider), app.monitor.overhead)
+    yield from (load, pressure, counter, signal, overhead)
 
 
 def _of_workflows(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:

@@ -83,6 +83,10 @@ class Served(Protocol):
         """Hold a function at a number of instances; None gives it back to the policy."""
         ...
 
+    def move(self, app: str, function: str, node: str) -> None:
+        """Bring the instances of a function to a node, without losing a request."""
+        ...
+
     def status(self) -> Status:
         """How it all stands."""
         ...

@@ -6,12 +6,13 @@ what is used.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 
 from fairlead.engine.live.limits.base import Usage
 from fairlead.engine.live.limits.processes import cpu_s, limit_data, memory_bytes, pin
 from fairlead.model import Node
+from fairlead.monitor import Place
 
 _EPSILON = 1e-9
 
@@ -28,16 +29,28 @@ class Affinity:
         self._admitted: dict[int, tuple[int, str]] = {}
         self._pinned: dict[int, tuple[tuple[int, ...], float]] = {}
 
-    def open(self, nodes: Sequence[Node]) -> None:
-        """Deal the CPUs of this machine to the nodes, in turn; where there are too few, nodes share them."""
-        cpus = sorted(os.sched_getaffinity(0))
-        self._load = dict.fromkeys(cpus, 0.0)
+    def open(
+        self, nodes: Sequence[Node], *, cpus: Mapping[str, tuple[int, ...]] = {}, is_reserved: bool = False
+    ) -> None:
+        """Deal the CPUs of this machine to the nodes, in turn; where there are too few, nodes share them.
+
+        Nobody can be kept away from them, so nothing is reserved.
+        """
+        there = sorted(os.sched_getaffinity(0))
+        self._load = dict.fromkeys(there, 0.0)
         first = 0
         for node in nodes:
-            count = min(len(cpus), max(1, ceil(node.vcpus * node.speed - _EPSILON)))
-            self._cpus[node.name] = tuple(cpus[(first + i) % len(cpus)] for i in range(count))
             self._speed[node.name] = node.speed
-            first = (first + count) % len(cpus)
+            if node.name in cpus:
+                self._cpus[node.name] = cpus[node.name]
+                continue
+            count = min(len(there), max(1, ceil(node.vcpus * node.speed - _EPSILON)))
+            self._cpus[node.name] = tuple(there[(first + i) % len(there)] for i in range(count))
+            first = (first + count) % len(there)
+
+    def place(self, node: str) -> Place:
+        """Its CPUs, which others may use too."""
+        return Place(name=node, cpus=self._cpus[node])
 
     def admit(self, instance: int, pid: int, node: str, vcpus: float, memory_gb: float) -> None:
         """Pin it, and limit its data segment."""

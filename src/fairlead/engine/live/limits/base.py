@@ -1,11 +1,12 @@
 """The contract of a limiter: what keeps the processes of instances within what they were given."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from fairlead.model import Node
+from fairlead.monitor import Place
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +35,18 @@ class Limiter(Protocol):
         """`cgroup-v1`, `cgroup-v2` or `affinity`."""
         ...
 
-    def open(self, nodes: Sequence[Node]) -> None:
-        """Make room for these nodes, and clear up what dead runs left."""
+    def open(
+        self, nodes: Sequence[Node], *, cpus: Mapping[str, tuple[int, ...]] = {}, is_reserved: bool = False
+    ) -> None:
+        """Make room for these nodes, and clear up what dead runs left.
+
+        `cpus` has those of nodes that are bound to some. Reserved nodes go before all else on the machine, as far as a
+        limiter can have it: then they are what they say also where others are busy.
+        """
+        ...
+
+    def place(self, node: str) -> Place:
+        """Where a node is, for whoever watches it."""
         ...
 
     def admit(self, instance: int, pid: int, node: str, vcpus: float, memory_gb: float) -> None:

@@ -7,19 +7,28 @@ period, and in a long one 8 ms or 54 ms. So a slow node looks slow, not jerky.
 
 import logging
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from errno import EINVAL
 from math import ceil, inf
 from pathlib import Path
 
 from fairlead.engine.live.limits.base import Usage
 from fairlead.engine.live.limits.groups import Tree, read, read_field, run_name, write
-from fairlead.engine.live.limits.processes import cpu_s, limit_data, memory_bytes
+from fairlead.engine.live.limits.processes import bind, cpu_s, limit_data, memory_bytes
 from fairlead.model import Node
+from fairlead.monitor import Place
 
 PERIOD_US = 10_000
 LEAST_QUOTA_US = 2_000  # shorter than this, the kernel's own bookkeeping takes a part of it
+
+RESERVED = 64
+"""How many times its due a reserved run weighs against all else on the machine. Its quotas bound what that costs."""
+
+_GROUP_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_CONTROL_FILES = ("notify_on_release", "release_agent", "tasks")
 
 _log = logging.getLogger(__name__)
 
@@ -33,17 +42,23 @@ class Cgroups(ABC):
         self._trees = trees  # by what they are for; several uses may share a tree
         self._names: dict[str, str] = {}
         self._nodes: dict[str, Node] = {}
+        self._cpus: Mapping[str, tuple[int, ...]] = {}
         self._admitted: dict[int, tuple[int, str]] = {}
+        self._unlimited: dict[int, float] = {}  # instances that wait for a limit of their own, with their vCPUs
         self._has_complained = False
 
-    def open(self, nodes: Sequence[Node]) -> None:
+    def open(
+        self, nodes: Sequence[Node], *, cpus: Mapping[str, tuple[int, ...]] = {}, is_reserved: bool = False
+    ) -> None:
         """Make a group per node in every hierarchy. Raises `OSError`."""
         self._nodes = {node.name: node for node in nodes}
-        self._names = {node.name: f"node-{i}" for i, node in enumerate(nodes)}
+        self._names = {node.name: group_name(node.name, i) for i, node in enumerate(nodes)}
+        self._cpus = cpus
         for tree in self._distinct():
             tree.open()
             self._delegate(tree.run)
-        self._weigh(self._trees["cpu"].run, sum(node.vcpus * node.speed for node in nodes))
+        due = sum(node.vcpus * node.speed for node in nodes)
+        self._weigh(self._trees["cpu"].run, due * RESERVED if is_reserved else due)
         for node in nodes:
             for tree in self._distinct():
                 self._delegate(tree.add(self._names[node.name]))
@@ -56,7 +71,10 @@ class Cgroups(ABC):
 
     def admit(self, instance: int, pid: int, node: str, vcpus: float, memory_gb: float) -> None:
         """Move a process into a group of its own."""
+        self._limit_the_unlimited()
         self._admitted[instance] = (pid, node)
+        if node in self._cpus:
+            bind(pid, self._cpus[node])
         with self._tolerance():
             self._make(instance, vcpus, memory_gb)
         if memory_gb > 0 and "memory" not in self._trees:
@@ -66,6 +84,11 @@ class Cgroups(ABC):
             with self._tolerance():
                 write(self._leaf(tree, instance) / "cgroup.procs", str(pid))
 
+    def place(self, node: str) -> Place:
+        """The group that limits its CPU time."""
+        cpus = self._cpus.get(node) or tuple(sorted(os.sched_getaffinity(0)))
+        return Place(name=node, cpus=cpus, cgroup=self._group("cpu", node))
+
     def holds(self, instance: int) -> bool:
         """Whether its process is where it belongs, in every hierarchy."""
         pid, _ = self._admitted[instance]
@@ -74,6 +97,7 @@ class Cgroups(ABC):
     def resize(self, instance: int, vcpus: float) -> None:
         """Write another quota."""
         if instance in self._admitted:
+            self._limit_the_unlimited()
             with self._tolerance():
                 self._limit_instance(instance, vcpus)
 
@@ -104,6 +128,8 @@ class Cgroups(ABC):
             for tree in self._distinct():
                 tree.drop(self._leaf(tree, instance))
             del self._admitted[instance]
+            self._unlimited.pop(instance, None)
+            self._limit_the_unlimited()
 
     def pressure(self, node: str) -> float | None:
         """The kernel's own ten-second average for the node's group."""
@@ -118,6 +144,7 @@ class Cgroups(ABC):
         for tree in self._distinct():
             tree.close()
         self._admitted.clear()
+        self._unlimited.clear()
 
     def _make(self, instance: int, vcpus: float, memory_gb: float) -> None:
         _, node = self._admitted[instance]
@@ -130,9 +157,27 @@ class Cgroups(ABC):
     def _limit_instance(self, instance: int, vcpus: float) -> None:
         _, name = self._admitted[instance]
         node, group = self._nodes[name], self._group("cpu", name, instance)
-        # Version 1 refuses a group more than the one above it has: rounded down below, rounded up above.
-        self._limit_cpu(group, min(vcpus, node.vcpus) * node.speed, int)
         self._weigh(group, vcpus)
+        self._unlimited.pop(instance, None)
+        try:
+            # Version 1 refuses a group more than the one above it has: rounded down below, rounded up above.
+            self._limit_cpu(group, min(vcpus, node.vcpus) * node.speed, int)
+        except OSError as error:
+            if error.errno != EINVAL:
+                raise
+            # A third party holds a part of the node, whose own limit is less meanwhile: that one must do.
+            self._unlimited[instance] = vcpus
+            self._limit_cpu(group, inf, int)
+
+    def _limit_the_unlimited(self) -> None:
+        """Give those their limit that could not have it before.
+
+        Tried whenever an instance comes, goes or is resized. Until then only their node's limit holds them, also after
+        the third party is gone: nobody tells of that.
+        """
+        for instance, vcpus in list(self._unlimited.items()):
+            with self._tolerance():
+                self._limit_instance(instance, vcpus)
 
     def _distinct(self) -> list[Tree]:
         return list({id(tree): tree for tree in self._trees.values()}.values())
@@ -249,10 +294,12 @@ class CgroupV2(Cgroups):
             uses.append("memory")
         super().__init__(dict.fromkeys(uses, tree))
 
-    def open(self, nodes: Sequence[Node]) -> None:
+    def open(
+        self, nodes: Sequence[Node], *, cpus: Mapping[str, tuple[int, ...]] = {}, is_reserved: bool = False
+    ) -> None:
         """Make a group per node. Raises `OSError`."""
         self._delegate(self._trees["cpu"].base)
-        super().open(nodes)
+        super().open(nodes, cpus=cpus, is_reserved=is_reserved)
 
     def _delegate(self, group: Path) -> None:
         for controller in ("cpu", "memory") if "memory" in self._trees else ("cpu",):
@@ -284,6 +331,12 @@ class CgroupV2(Cgroups):
 
     def _oom_kills(self, group: Path) -> int | None:
         return read_field(group / "memory.events", "oom_kill")
+
+
+def group_name(node: str, index: int) -> str:
+    """A node's own name where a group can have it, so that others find the node by it."""
+    is_fine = _GROUP_NAME.fullmatch(node) is not None and node not in _CONTROL_FILES
+    return node if is_fine else f"node.{index}"
 
 
 def quota(cpus: float, rounding: Callable[[float], int]) -> tuple[int, int] | None:

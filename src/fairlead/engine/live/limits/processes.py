@@ -43,6 +43,12 @@ def memory_bytes(pid: int) -> tuple[int | None, int | None]:
     return now, peak
 
 
+def bind(pid: int, cpus: Collection[int]) -> None:
+    """Let a process that has just started run on these CPUs only, with all that it starts."""
+    with suppress(OSError):  # it has died since
+        os.sched_setaffinity(pid, cpus)
+
+
 def pin(pid: int, cpus: Collection[int], share: float) -> None:
     """Let every thread of a process run on these CPUs only, and give way as one that deserves this share of a CPU."""
     nice = min(_LOWEST_PRIORITY, max(0, ceil(-log(share) / log(_WEIGHT_PER_NICE)))) if share < 1 else 0

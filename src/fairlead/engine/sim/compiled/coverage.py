@@ -64,6 +64,10 @@ def scenario_gap(scenario: Scenario, is_scaled: bool = False, rule: Rule | None 
     for name, profile in scenario.profiles.items():
         if profile.failure_rate:
             return f"function {name} fails at times"
+        if profile.pressure_curves:
+            return f"function {name} has measured pressure curves"
+        if profile.overhead_s:
+            return f"function {name} takes time besides its work (overhead_s)"
     for node in scenario.cluster.nodes:
         for device in node.devices:
             if device.sharing != "mps":

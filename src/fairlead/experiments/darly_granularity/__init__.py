@@ -1,0 +1,1 @@
+"""Darly: what splitting the workflow costs."""

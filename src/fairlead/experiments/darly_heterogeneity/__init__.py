@@ -1,0 +1,1 @@
+"""Darly: what unlike nodes cost."""

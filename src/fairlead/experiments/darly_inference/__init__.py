@@ -1,0 +1,1 @@
+"""Darly: frozen agents, and one for any workflow."""

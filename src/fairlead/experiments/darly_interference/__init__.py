@@ -1,0 +1,1 @@
+"""Darly: what pressure costs, by node."""

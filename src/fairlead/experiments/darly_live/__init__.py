@@ -1,0 +1,1 @@
+"""Placements of a video workflow on emulated nodes of this machine, under pressure that wanders."""

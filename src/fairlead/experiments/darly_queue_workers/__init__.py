@@ -1,0 +1,1 @@
+"""Darly: what queue-workers gain."""

@@ -1,0 +1,1 @@
+"""Darly: four schedulers in training."""
