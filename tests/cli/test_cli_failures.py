@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import sleep
 
@@ -126,6 +126,21 @@ def test_interrupt_keeps_what_was_finished(jobs):
     assert "Interrupted: " in said
     assert "Traceback" not in said
     assert len(list(Path("o").glob("*/run.json"))) < 5000
+
+
+def test_an_interrupt_that_somebody_swallows_is_heard_after_the_run(monkeypatch):
+    real, seeds = runs.simulate, []
+
+    def swallow(*args: object, **kwargs: object):
+        seeds.append(kwargs["seed"])
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(runs, "simulate", swallow)
+    done = invoke("simulate", "quickstart", *SHORT, "--seeds", "3")
+    assert (done.exit_code, seeds) == (130, [0])
+    assert "Interrupted: 1 of 3 runs were finished" in done.stderr
 
 
 def test_reader_that_leaves_early_is_no_failure_to_shout_about():

@@ -9,6 +9,8 @@ from ctypes import Array, c_double
 from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context
 from pathlib import Path
+from threading import current_thread, main_thread
+from types import FrameType
 
 from fairlead.cli.errors import FAILED, Failure, warn
 from fairlead.cli.outputs import file_name
@@ -97,13 +99,14 @@ def run_all(tasks: Sequence[Task], progress: RunProgress, jobs: int = 1) -> Fini
     is_interrupted = False
     run = _run_here if jobs == 1 or len(tasks) == 1 else _run_in_processes
     try:
-        with progress:
+        with _sure_interrupts() as check, progress:
             for index, outcome in run(tasks, progress, jobs):
                 progress.finish(index)
                 if outcome.failure is not None:
                     failure = outcome.failure
                     break
                 done[index] = outcome
+                check()
     except KeyboardInterrupt:
         is_interrupted = True
     except BrokenProcessPool:
@@ -187,6 +190,29 @@ def _run_in_processes(tasks: Sequence[Task], progress: RunProgress, jobs: int) -
         executor.shutdown(wait=False, cancel_futures=True)
         for child in set(active_children()) - others:  # after a failure or an interrupt: they are busy for nothing
             child.terminate()
+
+
+@contextmanager
+def _sure_interrupts() -> Iterator[Callable[[], None]]:
+    """An interrupt may come in the callback of a library that ignores exceptions: what this gives raises it again."""
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if noted:
+            raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or current_thread() is not main_thread():
+        yield check
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
