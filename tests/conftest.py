@@ -5,6 +5,7 @@ it filled by the first test that needs it.
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 from subprocess import run
@@ -13,6 +14,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("FAIRLEAD_MODELS", str(ROOT / "build" / "models"))
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell gives it to what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REAL = ("live", "stress", "monitor", "video", "docs", "cli/test_cli_failures.py", "policy/test_simppo_faults.py")
 """Tests of real processes, signals and clocks, on a machine that others may keep busy. One that fails runs once more;
