@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 import yaml
 
 from fairlead.app.units import seconds
 from fairlead.cli.errors import UsageError, warn
-from fairlead.engine.live.gateway.settings import Settings, read_token
+from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
 from fairlead.engine.live.nodes import nodes_text, read_nodes
 from fairlead.engine.live.order import ServeOrder
 from fairlead.engine.live.supervisor import Supervisor, listen
@@ -63,6 +63,14 @@ def serve(
     drain: Annotated[str, typer.Option(metavar="TIME", help="How long open requests may take at the end.")] = "30s",
     max_body_mb: Annotated[float, typer.Option(help="The largest body of a request, in megabytes.")] = 8.0,
     max_open: Annotated[int, typer.Option(help="The most requests open at once.")] = 10_000,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Another limit of the gateway, such as max_items=500; repeatable."),
+    ] = None,
+    certfile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="PEM certificate chain: serve TLS; needs --keyfile.")
+    ] = None,
+    keyfile: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM private key of --certfile.")] = None,
     no_records: Annotated[bool, typer.Option("--no-records", help="Keep no records of the run.")] = False,
 ) -> None:
     """Serve apps over HTTP: admit what can be in time, refuse the rest at once, and survive crashes."""
@@ -91,9 +99,14 @@ def serve(
         token_file=None if token_file is None else str(token_file.resolve()),
         allow_deploy=allow_deploy,
         callback_prefixes=tuple(callback_allow or ()),
-        max_body_bytes=int(max_body_mb * 2**20),
-        max_open=max_open,
-        drain_limit_s=_duration(drain, "--drain"),
+        certfile=None if certfile is None else str(certfile.resolve()),
+        keyfile=None if keyfile is None else str(keyfile.resolve()),
+        settings={
+            "max_body_bytes": int(max_body_mb * 2**20),
+            "max_open": max_open,
+            "drain_limit_s": _duration(drain, "--drain"),
+            **_limits(limit or []),
+        },
     )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +114,14 @@ def serve(
         raise UsageError(f"--state {folder}: cannot be made: {error.strerror}.") from error
     with listen(host, port) as listening:
         token = read_token(token_file)
-        Settings(state=folder, token=token, allow_deploy=allow_deploy).check([listening])
+        Settings(
+            state=folder,
+            token=token,
+            allow_deploy=allow_deploy,
+            certfile=certfile,
+            keyfile=keyfile,
+            **cast(dict[str, Any], order.settings),
+        ).check([listening])
         code = Supervisor(listening, order, warn).run()
     if code:
         raise typer.Exit(1)
@@ -137,6 +157,22 @@ def _parameters(settings: Sequence[str], policy: str | None, scaler: str | None)
             raise UsageError(f"--set {part}.… needs --{part}, whose parameter it is.")
         if chosen is not None and chosen != "none" and (faults := policy_faults(chosen, found[part], part)):
             raise ConfigError(f"--{part} {chosen}", faults)
+    return found
+
+
+def _limits(given: Sequence[str]) -> dict[str, Any]:
+    """What `--limit` says, by the name of the setting."""
+    found: dict[str, Any] = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        name = name.strip()
+        if not sign or name not in LIMITS:
+            raise UsageError(f"--limit {text!r} must be NAME=VALUE. Names: {', '.join(LIMITS)}.")
+        try:
+            found[name] = LIMITS[name](value)
+        except ValueError as error:
+            kind = "a whole number" if LIMITS[name] is int else "a number"
+            raise UsageError(f"--limit {name} must be {kind}; got {value!r}.") from error
     return found
 
 

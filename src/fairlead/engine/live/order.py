@@ -26,7 +26,7 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     token_file: str | None = None
     allow_deploy: bool = False
     callback_prefixes: tuple[str, ...] = ()
-    max_body_bytes: int | None = None
-    max_open: int | None = None
-    drain_limit_s: float | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+    settings: dict[str, float] = {}  # limits of the gateway, by the name that they have in `Settings`
     is_restart: bool = False  # the app served before: what cannot start now is tried again

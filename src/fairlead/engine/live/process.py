@@ -17,12 +17,13 @@ from datetime import datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import msgspec
 import uvloop
 
 from fairlead.engine.live.gateway.server import serve
-from fairlead.engine.live.gateway.settings import Settings, read_token
+from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
 from fairlead.engine.live.host import Host, Options
 from fairlead.engine.live.journal import Journal
 from fairlead.engine.live.nodes import nodes_of
@@ -139,18 +140,16 @@ def _options(order: ServeOrder) -> Options:
 
 
 def _settings(order: ServeOrder) -> Settings:
-    given = {
-        name: value
-        for name in ("max_body_bytes", "max_open", "drain_limit_s")
-        if (value := getattr(order, name)) is not None
-    }
+    limits: dict[str, Any] = {name: LIMITS[name](value) for name, value in order.settings.items()}
     return Settings(
         state=Path(order.state),
         token=read_token(Path(order.token_file) if order.token_file else None),
         allow_deploy=order.allow_deploy,
         callback_prefixes=order.callback_prefixes,
         callback_secret=os.environb.get(CALLBACK_SECRET),
-        **given,
+        certfile=Path(order.certfile) if order.certfile else None,
+        keyfile=Path(order.keyfile) if order.keyfile else None,
+        **limits,
     )
 
 

@@ -17,21 +17,29 @@ _LEAST_TOKEN = 16
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the gateway. Sizes are in bytes, times in seconds.
 
-    `state` is the folder of the served app: uploaded code is kept below it. `max_open` bounds synchronous requests,
-    `max_async` the asynchronous ones that run at once (the others wait in the journal).
+    `state` is the folder of the served app: uploaded code is kept below it. Every numeric field can be set with
+    `fairlead serve --limit NAME=VALUE`; `docs/guide/gateway.md` lists what a client is told when it exceeds one.
     """
 
     state: Path
     token: str | None = None
     allow_deploy: bool = False
+    certfile: Path | None = None  # PEM certificate chain: with it, the gateway speaks TLS only
+    keyfile: Path | None = None
     max_body_bytes: int = 8 << 20
-    max_head_bytes: int = 32 << 10
+    max_head_bytes: int = 32 << 10  # request line, headers, chunk extensions and trailers of one request
+    max_pipelined: int = 16  # requests that a connection may send ahead of its answers
     max_connections: int = 2_000
-    max_open: int = 10_000
+    max_open: int = 10_000  # synchronous requests
     max_open_bytes: int = 512 << 20  # of their bodies
-    max_async: int = 1_000
+    max_async: int = 1_000  # asynchronous requests that run at once; the others wait in the journal
+    max_items: int = 10_000  # items that one list gives to a map stage
+    max_containers: int = 100_000  # lists and objects in one request body, tensors expanded to their shape
+    max_result_bytes: int = 64 << 20  # of one workflow's answer
     receive_limit_s: float = 10.0  # from the first byte of a request to its last
     idle_limit_s: float = 75.0  # between two requests of a connection
+    late_limit_s: float = 30.0  # how long past its deadline a synchronous request may still wait for its answer
+    stall_limit_s: float = 5.0  # a gateway whose event loop or journal stands still for this long is replaced
     drain_limit_s: float = 30.0
     callback_prefixes: tuple[str, ...] = ()
     callback_secret: bytes | None = None  # signs callbacks
@@ -40,11 +48,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """Raise ConfigError if these settings, on these listening sockets, are wrong or unsafe."""
         faults = [
             Fault(name, f"must be greater than 0; got {getattr(self, name)}.")
-            for name in _POSITIVE
+            for name in LIMITS
             if not getattr(self, name) > 0
         ]
         if self.token is None and self.allow_deploy:
             faults.append(Fault("allow_deploy", f"needs a token: set {TOKEN_VARIABLE}, or give a token file."))
+        if (self.certfile is None) != (self.keyfile is None):
+            faults.append(Fault("certfile", "and keyfile belong together: give both, or neither."))
         if self.token is not None:
             faults += _faults_of_token(self.token)
         faults += [
@@ -56,7 +66,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("gateway", faults)
 
 
-_POSITIVE = tuple(name for name in Settings.__struct_fields__ if name.startswith("max_") or name.endswith("_limit_s"))
+LIMITS = {
+    name: kind
+    for name, kind in Settings.__annotations__.items()
+    if name.startswith("max_") or name.endswith("_limit_s")
+}
+"""The numeric settings by name, with their type: int or float."""
 
 
 def read_token(file: Path | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
