@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -241,8 +242,10 @@ class Answer:
 class Running:
     """A gateway that runs in a thread, and a client for it."""
 
+    cacert: Path | None = None
+
     def __init__(self, host, settings: Settings, journal_options: dict | None = None) -> None:
-        self.host, self.settings = host, settings
+        self.host, self.settings, self.cacert = host, settings, settings.certfile
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -293,7 +296,7 @@ class Running:
         self, method: str, path: str, body: object = None, headers: dict | None = None, timeout_s: float = 15.0
     ) -> Answer:
         """One request on a connection of its own. A body that is not bytes goes as JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        connection = self._connection(timeout_s)
         try:
             headers = dict(headers or {})
             if body is not None and not isinstance(body, bytes):
@@ -304,6 +307,12 @@ class Running:
             return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
         finally:
             connection.close()
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        if self.cacert is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        context = ssl.create_default_context(cafile=str(self.cacert))
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout_s, context=context)
 
     def raw(self, data: bytes, timeout_s: float = 10.0) -> bytes:
         """Send these bytes and read until the gateway closes, or nothing more comes."""

@@ -96,8 +96,8 @@ async def _serve(order: ServeOrder, settings: Settings, listening: socket.socket
         gc.collect()
         gc.freeze()  # what is loaded stays
         gc.set_threshold(_GC_THRESHOLD)
-        url = _url(listening)
-        _write_address(Path(order.state), url)
+        url = _url(listening, "http" if settings.certfile is None else "https")
+        _write_address(Path(order.state), url, settings.certfile)
         if not order.is_restart:
             _announce(host, url)
         await serve(host, journal, settings, [listening], stop)
@@ -153,18 +153,22 @@ def _settings(order: ServeOrder) -> Settings:
     )
 
 
-def _url(listening: socket.socket) -> str:
+def _url(listening: socket.socket, scheme: str) -> str:
     address, port = listening.getsockname()[:2]
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
 
-def _write_address(state: Path, url: str) -> None:
-    """Leave word where this gateway is, for the commands that talk to it; only its owner may read it."""
+def _write_address(state: Path, url: str, certfile: Path | None) -> None:
+    """Write where this gateway is, for the commands that talk to it; only its owner may read it.
+
+    `cacert` is the certificate by which they recognise it, where it speaks TLS.
+    """
     path = state / "gateway.json"
     try:
         path.unlink(missing_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(msgspec.json.encode({"pid": os.getpid(), "url": url}))
+            cacert = None if certfile is None else str(certfile)
+            file.write(msgspec.json.encode({"pid": os.getpid(), "url": url, "cacert": cacert}))
     except OSError as error:  # a full disk must not keep an app from being served
         say(f"commands will not find this gateway by themselves: {error}")
 

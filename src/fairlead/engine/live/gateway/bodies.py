@@ -18,7 +18,7 @@ async def read_json(exchange: Exchange, decoder: "msgspec.json.Decoder[T]") -> T
     kind = exchange.headers.get(b"content-type", b"")
     if kind != b"application/json":
         require_json(kind)
-    return parse_json(await exchange.body(), decoder)
+    return parse_json(exchange.body, decoder)
 
 
 def require_json(kind: bytes) -> None:

@@ -25,6 +25,7 @@ async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Run a workflow; with `Prefer: respond-async`, accept it only."""
     if b"prefer" in exchange.headers and prefers_async(exchange):
         return await accept(gateway, exchange)
+    gateway.intake.full_name(exchange.names[0])  # an unknown workflow is told before a faulty body
     body = await read_json(exchange, _calls)
     ticket, ending = await gateway.intake.run(
         exchange.names[0],

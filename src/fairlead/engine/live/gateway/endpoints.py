@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
@@ -75,7 +76,7 @@ class Router:
             node.methods[endpoint.method] = endpoint
 
     def find(self, method: str, path: str) -> tuple[Endpoint, tuple[str, ...]]:
-        """The endpoint and what stands for its names; 404, or 405 with what is allowed."""
+        """The endpoint of a percent-encoded path and what stands for its names; 404, or 405 with what is allowed."""
         node = self._root
         names: tuple[str, ...] = ()
         for segment in path.split("/")[1:]:
@@ -84,7 +85,7 @@ class Router:
                 following = node.named if segment else None
                 if following is None:
                     raise Problem(404, "unknown_path", f"There is nothing at {path[:200]!r}. See /openapi.json.")
-                names = (*names, segment)
+                names = (*names, _decoded(segment) if "%" in segment else segment)
             node = following
         endpoint = node.methods.get(method) or (node.methods.get("GET") if method == "HEAD" else None)
         if endpoint is not None:
@@ -98,3 +99,10 @@ class Router:
             f"{path[:200]} takes {allowed}; got {method}.",
             headers=[(b"allow", allowed.encode())],
         )
+
+
+def _decoded(segment: str) -> str:
+    try:
+        return unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        raise Problem(400, "invalid_target", f"{segment[:80]!r} in the path is not UTF-8.") from None

@@ -144,7 +144,7 @@ async def scale(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Call with a raw body; the answer's content type follows from what the function gave."""
-    body = await exchange.body()
+    body = exchange.body
     value = raw_value(exchange.header(b"content-type") or "", body)
     _, ending = await gateway.intake.run(
         exchange.names[0],
@@ -166,7 +166,7 @@ async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 async def call_async(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Accept a call with a raw body; `X-Callback-Url` is told of its end."""
-    body = await exchange.body()
+    body = exchange.body
     value = raw_value(exchange.header(b"content-type") or "", body)
     return await keep(
         gateway,
