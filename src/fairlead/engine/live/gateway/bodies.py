@@ -34,7 +34,7 @@ def parse_json(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise Problem(400, "invalid_body", f"The body is not as it must be: {error}.") from None
+        raise Problem(400, "invalid_body", f"Invalid request body: {error}.") from None
     except RecursionError:
         raise Problem(400, "invalid_json", "The body is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -45,7 +45,7 @@ RETRY: dict[str, Any] = {
     "Retry-After-Ms": {"description": "The same in milliseconds.", "schema": {"type": "integer"}},
 }
 _MEANINGS = {
-    400: "The body or a header is not as it must be.",
+    400: "The body or a header is invalid.",
     401: "The token is missing or wrong.",
     403: "Not allowed here.",
     404: "There is no such thing; the message names what is close.",
