@@ -74,6 +74,7 @@ class HttpConnection(asyncio.Protocol):
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
         self._is_in_head = True
+        self._head_bytes = 0  # of headers that are complete
         self._overhead = 0  # bytes of the request that are no body
 
     # --- the transport's side --------------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ class HttpConnection(asyncio.Protocol):
         self._begin_message()
 
     def _begin_message(self) -> None:
-        overhead = self._overhead if self._in_segment == 1 else 0  # of later ones in a segment, see on_headers_complete
+        overhead = self._overhead if self._in_segment == 1 else 0  # of later ones, their headers are counted
         self._begin()
         self._overhead = overhead
         if not self._is_receiving:
@@ -198,12 +199,10 @@ class HttpConnection(asyncio.Protocol):
         """A header; after the head it is a trailer, which nothing here reads."""
         if self._is_muted or not self._is_in_head:
             return
+        self._head_bytes += len(name) + len(value) + 4
         name = name.lower()
         headers = self._headers
-        if name in headers:
-            headers[name] += b", " + value
-        else:
-            headers[name] = value
+        headers[name] = headers[name] + b", " + value if name in headers else value
 
     def on_headers_complete(self) -> None:
         """The head is there: find the endpoint, check the caller's rights, then let the body come."""
@@ -212,9 +211,8 @@ class HttpConnection(asyncio.Protocol):
         parser = self._parser
         assert parser is not None
         self._is_in_head = False
-        if self._overhead > self._settings.max_head_bytes or self._in_segment > 1:  # only then is it worth counting
-            self._overhead = len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._headers.items())
-            self._check_overhead()
+        self._overhead = self._head_bytes + len(self._url)
+        self._check_overhead()
         version = parser.get_http_version()
         try:
             path, query, host = request_target(parser.get_method(), self._url)
