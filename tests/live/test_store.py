@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_disks import fill, mounted
 
+from fairlead.engine.live.json_steps import json_in_steps
 from fairlead.engine.live.store import INLINE_BYTES, Store, names
 from fairlead.engine.live.values import (
     Ending,
@@ -50,6 +51,36 @@ def test_arrays_come_back_with_shape_and_kind():
     np.testing.assert_array_equal(back["a"], array)
     assert back["a"].dtype == np.float32
     assert to_json({"a": array[:1]}) == b'{"a":[[0.0,1.0,2.0,3.0]]}'
+
+
+def nested(depth):
+    return [nested(depth - 1)] if depth else []
+
+
+LONG = [*range(10_000)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "text",
+        [],
+        {},
+        LONG,
+        [LONG, {"a": LONG, "b": {"c": []}}, "x", None, [[[[[LONG]]]]], nested(400)],
+        {"grid": np.arange(10_000.0).reshape(10, 10, 100), "line": np.arange(10_000), "none": np.zeros((0, 3))},
+        {"raw": b"xyz", 1: 2, "deep": {'e"r': [{"x": n} for n in range(5000)]}},
+        np.float32(0.5),
+    ],
+)
+def test_json_in_steps_is_the_same_json(value):
+    assert json_in_steps(value) == to_json(value)
+
+
+@given(JSON)
+def test_json_in_steps_is_the_same_json_of_any_value(value):
+    assert json_in_steps(value) == to_json(value)
 
 
 def test_what_cannot_be_passed_on_says_so():

@@ -11,6 +11,7 @@ import numpy as np
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.schemas import MOST_MS
+from fairlead.engine.live.json_steps import json_in_steps
 from fairlead.engine.live.values import decode, encode, to_json
 
 T = TypeVar("T")
@@ -114,7 +115,13 @@ async def off_loop(size_bytes: int, work: Callable[..., R], *arguments: object) 
 
 async def encoded_json(data: bytes) -> bytes:
     """MessagePack as JSON."""
-    return await off_loop(len(data), lambda: to_json(decode(data)))
+    form = json_form(len(data))
+    return await off_loop(len(data), lambda: form(decode(data)))
+
+
+def json_form(size_bytes: int) -> Callable[[object], bytes]:
+    """How a value of this size is brought into JSON, given to `off_loop`."""
+    return to_json if size_bytes <= _SMALL_BYTES else json_in_steps
 
 
 _any_json: msgspec.json.Decoder[Any] = msgspec.json.Decoder()

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from fairlead.engine.live.gateway.asynchronous import Acceptance, accept, prefers_async
-from fairlead.engine.live.gateway.bodies import deadline_s, off_loop, read_json, to_value
+from fairlead.engine.live.gateway.bodies import deadline_s, json_form, off_loop, read_json, to_value
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.replies import Reply
 from fairlead.engine.live.gateway.schemas import Answered, Call
 from fairlead.engine.live.gateway.served import Accepted, Served
-from fairlead.engine.live.values import Ending, to_json
+from fairlead.engine.live.values import Ending
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.app import Gateway
@@ -59,8 +59,9 @@ async def answered(host: Served, ticket: Accepted, ending: Ending) -> Reply:
 
 async def output_json(host: Served, ending: Ending) -> bytes:
     """What a completed request gave, as JSON; Problem for any other end."""
+    size = 0 if ending.value is None else host.size_bytes(ending.value)
     try:
-        return await output(host, ending, to_json)
+        return await output(host, ending, json_form(size))
     except (TypeError, ValueError, RecursionError) as error:
         raise Problem(502, "no_json_form", f"The answer has no JSON form: {error}.") from None
 
