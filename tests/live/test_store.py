@@ -185,6 +185,14 @@ def test_the_store_of_a_live_gateway_is_kept_by_one_in_another_pid_namespace(sto
     assert store.read(value) == b"x" * INLINE_BYTES
 
 
+def test_only_folders_of_stores_are_swept(tmp_path):
+    left, *others = (tmp_path / name for name in ("fairlead-1-abcd_123", "fairlead-demo-abcd_123", "fairlead-1-report"))
+    for folder in (left, *others):
+        folder.mkdir()
+    Store.make(tmp_path, tmp_path).close()
+    assert sorted(tmp_path.iterdir()) == sorted(others)
+
+
 @pytest.mark.parametrize("name", ["disk-1", "disk-../1", "1-0/../../x", "disk", ""])
 def test_only_names_of_values_are_looked_up(store, name):
     with pytest.raises((ValueError, FileNotFoundError)):

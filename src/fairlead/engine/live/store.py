@@ -6,6 +6,7 @@ contains the id of the process that wrote it, so that what a dead instance wrote
 """
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ INLINE_BYTES = 1 << 16
 
 _SHARED = Path("/dev/shm")
 _ON_DISK = "disk-"
+_OURS = re.compile(r"fairlead-\d+-[a-z0-9_]{8}")  # a folder of a store: the process that made it, and what mkdtemp adds
 
 
 class Store:
@@ -164,7 +166,7 @@ def _new_folder(parent: Path) -> tuple[Path, int]:
     """A new folder and the descriptor that locks it; folders whose lock can be had are stale, and are removed."""
     parent.mkdir(parents=True, exist_ok=True)
     for stale in parent.glob("fairlead-*-*"):
-        lock = _lock(stale, LOCK_EX | LOCK_NB)
+        lock = _lock(stale, LOCK_EX | LOCK_NB) if _OURS.fullmatch(stale.name) else None
         if lock is not None:
             shutil.rmtree(stale, ignore_errors=True)
             os.close(lock)
