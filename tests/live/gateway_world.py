@@ -163,6 +163,12 @@ class SmallHost:
     def read(self, value: Value) -> object:
         return decode(value)
 
+    def encoded(self, value: Value) -> bytes:
+        return value
+
+    def size_bytes(self, value: Value) -> int:
+        return len(value)
+
     def release(self, value: Value) -> None:
         self.released += 1
 

@@ -16,6 +16,7 @@ import msgspec
 
 from fairlead.app.load import load_app
 from fairlead.app.manifest import Manifest
+from fairlead.app.secrets import public_environment
 from fairlead.errors import ConfigError, Fault
 
 _TAIL_BYTES = 2000  # of what a file printed before it ended the process
@@ -41,7 +42,12 @@ def describe(path: str | Path, timeout_s: float = 60.0) -> Manifest:
     command = [sys.executable, "-P", "-m", "fairlead.app.describe", "--reply", str(path)]
     with tempfile.TemporaryFile() as printed:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=printed, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=printed,
+            start_new_session=True,
+            env=public_environment(),
         )
         try:
             out, _ = child.communicate(timeout=timeout_s)

@@ -26,7 +26,7 @@ from fairlead.engine.live.runtime import Runtime
 from fairlead.engine.live.status import AppStatus, MonitorStatus, Status
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.transit import Done
-from fairlead.engine.live.values import Value
+from fairlead.engine.live.values import MOST_ITEMS, Value
 from fairlead.errors import ConfigError, DuplicateNameError, Fault, UnknownNameError
 from fairlead.model import Cluster
 from fairlead.policy import make_policy
@@ -54,7 +54,7 @@ class Options:
     `overcommit` says how many times their vCPUs they promise; None leaves them as they are. `limits` is a kind of
     limiter; None for the best that works here. `nodes` take the place of those that apps ask for. `is_watched` says
     whether the monitor watches the nodes; None for where there is a scaler. After a restart (`is_restart`) what cannot
-    be started now is tried again, not given up.
+    be started now is tried again, not given up. A list gives at most `max_items` items to a map stage.
     """
 
     policy: PolicyChoice | None = None
@@ -68,6 +68,7 @@ class Options:
     records: bool = True
     record_bytes: int = 256 << 20
     is_restart: bool = False
+    max_items: int = MOST_ITEMS
     apps: tuple[Path, ...] = field(default=())
 
 
@@ -99,7 +100,7 @@ class Host:
         self._options = options
         self._log = log
         self._began = monotonic()
-        self._store = Store.make()
+        self._store = Store.make(state / "values")
         self._apps: dict[str, _Deployment] = {}
         self._former: dict[str, list[_Deployment]] = {}  # generations that finish what they have
         self._generation = _last_run(state)  # numbers go on where a former gateway ended, so that no id comes twice
@@ -154,8 +155,16 @@ class Host:
             deployment.runtime.cancel(ticket.request)
 
     def read(self, value: Value) -> object:
-        """What an answer stands for."""
+        """What an answer stands for. May be called from any thread."""
         return self._store.read(value)
+
+    def encoded(self, value: Value) -> bytes:
+        """An answer as MessagePack. May be called from any thread."""
+        return self._store.encoded(value)
+
+    def size_bytes(self, value: Value) -> int:
+        """How large an answer is as MessagePack."""
+        return self._store.size_bytes(value)
 
     def release(self, value: Value) -> None:
         """An answer has been read."""
@@ -284,11 +293,21 @@ class Host:
             self._log,
             cpus=nodes.cpus if nodes is not None else {},
             is_reserved=nodes is not None,
+            max_items=self._options.max_items,
         )
         record = self._record(manifest, scenario, generation) if self._options.records else None
         watched = self._options.is_watched
         try:
-            runtime = Runtime(manifest, scenario, backend, self._log, record, broken=self._broken, is_watched=watched)
+            runtime = Runtime(
+                manifest,
+                scenario,
+                backend,
+                self._log,
+                record,
+                broken=self._broken,
+                is_watched=watched,
+                max_items=self._options.max_items,
+            )
             try:
                 await runtime.open(is_patient=self._options.is_restart and not self.is_ready)
             except BaseException:

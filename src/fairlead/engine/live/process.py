@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 import uvloop
 
+from fairlead.app.secrets import CALLBACK_SECRET, take_secrets
 from fairlead.engine.live.gateway.server import serve
 from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
 from fairlead.engine.live.host import Host, Options
@@ -31,9 +32,6 @@ from fairlead.engine.live.order import ServeOrder
 from fairlead.engine.live.supervisor import CANNOT_START
 from fairlead.errors import ConfigError, FairleadError, Fault
 from fairlead.workload import PolicyChoice
-
-CALLBACK_SECRET = b"FAIRLEAD_CALLBACK_SECRET"
-"""The environment variable that holds the secret with which callbacks are signed."""
 
 _PR_SET_PDEATHSIG = 1
 _LOCK_WAIT_S = 3.0
@@ -47,7 +45,7 @@ def main(text: str) -> int:
     if order.supervisor:
         _die_with(order.supervisor)
     try:
-        settings = _settings(order)
+        settings = _settings(order, take_secrets())
         with socket.socket(fileno=order.listen_fd) as listening, _sole_user(Path(order.state)):
             settings.check([listening])
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -82,7 +80,7 @@ def _sole_user(state: Path) -> Iterator[None]:
 
 
 async def _serve(order: ServeOrder, settings: Settings, listening: socket.socket) -> int:
-    host = Host(Path(order.state), _options(order), say, _give_way)
+    host = Host(Path(order.state), _options(order, settings), say, _give_way)
     journal = Journal(Path(order.state) / "journal.sqlite")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -121,7 +119,7 @@ async def _open(host: Host, stop: asyncio.Event) -> bool:
         await asyncio.gather(opening, stopping, return_exceptions=True)
 
 
-def _options(order: ServeOrder) -> Options:
+def _options(order: ServeOrder, settings: Settings) -> Options:
     policy = order.policy and PolicyChoice(name=order.policy, parameters=order.policy_parameters)
     scaler = order.scaler and PolicyChoice(name=order.scaler, parameters=order.scaler_parameters)
     return Options(
@@ -135,18 +133,19 @@ def _options(order: ServeOrder) -> Options:
         is_watched=order.monitor,
         records=order.records,
         is_restart=order.is_restart,
+        max_items=settings.max_items,
         apps=tuple(Path(path) for path in order.apps),
     )
 
 
-def _settings(order: ServeOrder) -> Settings:
+def _settings(order: ServeOrder, secrets: Mapping[str, str]) -> Settings:
     limits: dict[str, Any] = {name: LIMITS[name](value) for name, value in order.settings.items()}
     return Settings(
         state=Path(order.state),
-        token=read_token(Path(order.token_file) if order.token_file else None),
+        token=read_token(Path(order.token_file) if order.token_file else None, secrets),
         allow_deploy=order.allow_deploy,
         callback_prefixes=order.callback_prefixes,
-        callback_secret=os.environb.get(CALLBACK_SECRET),
+        callback_secret=os.fsencode(secrets[CALLBACK_SECRET]) if CALLBACK_SECRET in secrets else None,
         certfile=Path(order.certfile) if order.certfile else None,
         keyfile=Path(order.keyfile) if order.keyfile else None,
         **limits,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from fairlead.engine.live.gateway.bodies import deadline_s, read_json, to_value
+from fairlead.engine.live.gateway.bodies import deadline_s, encoded_json, read_json, to_value
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
@@ -17,7 +17,6 @@ from fairlead.engine.live.gateway.runner import Job
 from fairlead.engine.live.gateway.schemas import Call
 from fairlead.engine.live.journal import ID_PATTERN, Accept, Entry, JournalFullError, KeyConflictError
 from fairlead.engine.live.journal.entries import State
-from fairlead.engine.live.values import decode, to_json
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.app import Gateway
@@ -72,7 +71,7 @@ def prefers_async(exchange: Exchange) -> bool:
 
 async def accept(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Put a call into the journal, then acknowledge it."""
-    body = await read_json(exchange, _calls)
+    body = await read_json(exchange, _calls, gateway.settings.max_containers)
     value = to_value(body.input)
     return await keep(
         gateway,
@@ -98,6 +97,7 @@ async def keep(
     """Journal a request and hand it to the runner: 202, or 200 if its idempotency key was seen before."""
     full = gateway.intake.full_name(workflow)
     gateway.intake.require_running()
+    gateway.intake.check_input(full, value)
     if callback_url is not None:
         gateway.check_callback(callback_url)
     deadline = None if deadline_s is None else time() + deadline_s
@@ -138,7 +138,7 @@ async def result(gateway: "Gateway", exchange: Exchange) -> Reply:
     """What a request gave: 200, 202 while it is not there, 409 if it will never be."""
     entry = await _entry(gateway, exchange)
     if entry.state == "completed":
-        output = to_json(decode(entry.result)) if entry.result else b"null"
+        output = await encoded_json(entry.result) if entry.result else b"null"
         return Reply(200, b'{"id":"%b","output":%b}' % (entry.id.encode(), output))
     if not entry.is_final:
         return json_reply(_state_of(entry), 202, [(b"retry-after", b"1"), (b"retry-after-ms", b"200")])

@@ -132,7 +132,7 @@ async def model_ready(gateway: "Gateway", exchange: Exchange) -> Reply:
 async def infer(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Run a workflow on tensors."""
     name = _model(gateway, exchange)
-    body = await read_json(exchange, _requests)
+    body = await read_json(exchange, _requests, gateway.settings.max_containers)
     _, ending = await gateway.intake.run(
         name,
         to_value(_input(body.inputs)),
@@ -140,9 +140,8 @@ async def infer(gateway: "Gateway", exchange: Exchange) -> Reply:
         budget_usd=None,
         connection=exchange.connection,
     )
-    given = output(gateway.host, ending)
     try:
-        tensors = _outputs(given)
+        tensors = await output(gateway.host, ending, _outputs)
     except (TypeError, ValueError, RecursionError) as error:
         raise Problem(502, "no_json_form", f"The answer has no tensor form: {error}.") from None
     response = InferenceResponse(

@@ -144,8 +144,7 @@ async def scale(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Call with a raw body; the answer's content type follows from what the function gave."""
-    body = exchange.body
-    value = raw_value(exchange.header(b"content-type") or "", body)
+    value = raw_value(exchange.header(b"content-type") or "", exchange.body, gateway.settings.max_containers)
     _, ending = await gateway.intake.run(
         exchange.names[0],
         to_value(value),
@@ -153,21 +152,23 @@ async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
         budget_usd=None,
         connection=exchange.connection,
     )
-    given = output(gateway.host, ending)
-    if isinstance(given, bytes):
-        return Reply(200, given, content_type=b"application/octet-stream")
-    if isinstance(given, str):
-        return Reply(200, given.encode("utf-8", "replace"), content_type=b"text/plain; charset=utf-8")
     try:
-        return Reply(200, to_json(given))
+        return await output(gateway.host, ending, _reply_of)
     except (TypeError, ValueError, RecursionError) as error:
         raise Problem(502, "no_json_form", f"The answer has no JSON form: {error}.") from None
 
 
+def _reply_of(given: object) -> Reply:
+    if isinstance(given, bytes):
+        return Reply(200, given, content_type=b"application/octet-stream")
+    if isinstance(given, str):
+        return Reply(200, given.encode("utf-8", "replace"), content_type=b"text/plain; charset=utf-8")
+    return Reply(200, to_json(given))
+
+
 async def call_async(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Accept a call with a raw body; `X-Callback-Url` is told of its end."""
-    body = exchange.body
-    value = raw_value(exchange.header(b"content-type") or "", body)
+    value = raw_value(exchange.header(b"content-type") or "", exchange.body, gateway.settings.max_containers)
     return await keep(
         gateway,
         exchange,

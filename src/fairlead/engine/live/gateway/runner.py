@@ -12,10 +12,11 @@ from time import time
 
 import msgspec
 
+from fairlead.engine.live.gateway.bodies import off_loop
 from fairlead.engine.live.gateway.intake import Intake
 from fairlead.engine.live.gateway.served import Accepted
 from fairlead.engine.live.journal import Final, Journal, JournalFullError, Pending
-from fairlead.engine.live.values import Ending, encode
+from fairlead.engine.live.values import Ending
 from fairlead.errors import FairleadError
 
 _LONGEST_PAUSE_S = 30.0
@@ -186,7 +187,7 @@ class Runner:
                 self._pump()
             pause_s = _pause_s(ending, left_s)
             if pause_s is None or run.is_cancelled:
-                self._finish(job, run, ending)
+                await self._finish(job, run, ending)
                 return
             run.resume_now.clear()
             timer = asyncio.get_running_loop().call_later(pause_s, run.resume_now.set)
@@ -211,14 +212,14 @@ class Runner:
         finally:
             run.ticket = None
 
-    def _finish(self, job: Job, run: _Run, ending: Ending) -> None:
+    async def _finish(self, job: Job, run: _Run, ending: Ending) -> None:
         host = self.intake.host
         if ending.outcome == "cancelled" and not run.is_cancelled and (self._is_stopping or host.is_draining):
             return  # the runtime ends, not the request
         result = None
         if ending.value is not None:
             try:
-                result = ending.value if isinstance(ending.value, bytes) else encode(host.read(ending.value))
+                result = await off_loop(host.size_bytes(ending.value), host.encoded, ending.value)
             finally:
                 host.release(ending.value)
         final = Final(

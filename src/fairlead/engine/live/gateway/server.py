@@ -47,7 +47,7 @@ async def serve(
         for notice in journal.notices:
             _log.warning("%s", notice)
         courier = Courier(journal, allowed, secret=settings.callback_secret)
-        intake = Intake(host, Inbox(settings.max_open), Tallies())
+        intake = Intake(host, Inbox(settings.max_open), Tallies(), settings)
         runner = Runner(journal, intake, settings.max_async)
         connections = Connections(settings)
         meter = Meter(intake, runner, connections.census, connections.__len__, courier.stats)
