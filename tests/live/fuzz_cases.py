@@ -312,7 +312,7 @@ class Fuzz:
             (b"BREW /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", True),
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", False),
             (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), False),
-            (bytes(rng.randrange(256) for _ in range(200)), False),
+            (rng.randbytes(200).replace(b"%", b""), False),
             (self._head("GET http://127.0.0.1/healthz HTTP/1.1") + b"\r\n", False),
             (self._head("GET http://other.example/healthz HTTP/1.1") + b"\r\n", False),
             (self._head("GET healthz HTTP/1.1") + b"\r\n", False),
@@ -396,15 +396,13 @@ class Fuzz:
         rng, size = self._rng, self._size << 20
         case = Case("", [], [], 0, is_lost=True)
         kind = rng.randrange(4)
-        chunked = self._head().replace(b"%d", b"%d" % self._id(case)) + JSON_TYPE + b"transfer-encoding: chunked\r\n\r\n"
         piece = 1 << 16
-        if kind == 0:
-            request = self._add(case, self.maker.get("/healthz"))
-            filler, start = request * (piece // len(request)), b""
-        elif kind == 1:
-            request = self._add(case, self.maker.call("x" * 100))
-            filler, start = request * (piece // len(request)), b""
-        elif kind == 2:
+        if kind < 2:
+            request = self._add(case, (self.maker.get("/healthz"), self.maker.call("x" * 100))[kind])
+            case.steps = [*[request * (piece // len(request))] * (size // piece), 0.05, Do.RESET]
+            return case
+        chunked = self._head().replace(b"%d", b"%d" % self._id(case)) + JSON_TYPE + b"transfer-encoding: chunked\r\n\r\n"
+        if kind == 2:
             filler, start = b"x-trailer: value\r\n" * (piece // 18), chunked + b"b\r\n" + _CALL + b"\r\n0\r\n"
         else:
             filler, start = b"e" * piece, chunked + b"b;"

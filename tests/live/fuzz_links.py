@@ -27,14 +27,15 @@ class Link:
     """
 
     __slots__ = ("_at", "_buffer", "_is_written", "_out", "_sentinel", "answered", "case", "is_closing", "is_gone")
-    __slots__ += ("pause_until", "received", "skip", "socket", "statuses", "until", "wants_to_write")
+    __slots__ += ("answer_limit_s", "pause_until", "received", "skip", "socket", "statuses", "until", "wants_to_write")
 
-    def __init__(self, address: tuple[str, int], statuses: Counter[int]) -> None:
+    def __init__(self, address: tuple[str, int], statuses: Counter[int], answer_limit_s: float = ANSWER_LIMIT_S) -> None:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.connect_ex(address)
         self.statuses = statuses
+        self.answer_limit_s = answer_limit_s
         self.is_closing = False  # the server has said that it closes
         self.is_gone = False  # the socket is closed
         self._buffer = bytearray()
@@ -50,7 +51,7 @@ class Link:
         self._out: memoryview | None = None
         self._sentinel = 0
         self._is_written = False
-        self.until = monotonic() + ANSWER_LIMIT_S
+        self.until = monotonic() + self.answer_limit_s
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
@@ -91,9 +92,9 @@ class Link:
 
     def _written(self) -> bool:
         self._is_written = True
-        limit_s = ANSWER_LIMIT_S
+        limit_s = self.answer_limit_s
         if (self.case.is_poisoned and self.case.due < len(self.case.ids)) or self.case.is_lost:
-            limit_s = POISON_LIMIT_S if self.answered >= self.case.due else ANSWER_LIMIT_S
+            limit_s = POISON_LIMIT_S if self.answered >= self.case.due else self.answer_limit_s
         self.until = monotonic() + limit_s
         return not self._is_over()
 
@@ -198,7 +199,7 @@ class Link:
     def expire(self) -> None:
         """The time for an answer is over."""
         if not self.case.is_lost and self.answered < self.case.due:
-            raise ViolationError(f"no answer within {ANSWER_LIMIT_S:g} s")
+            raise ViolationError(f"no answer within {self.answer_limit_s:g} s")
         if self.is_closing or self.case.must_close:
             raise ViolationError("the connection was not closed")
         if self._sentinel > 0:

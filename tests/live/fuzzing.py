@@ -30,7 +30,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from fuzz_cases import Case, Do, Fuzz
-from fuzz_links import Link, ViolationError
+from fuzz_links import ANSWER_LIMIT_S, Link, ViolationError
 from serving import OWN_FAULTS, TOKEN, Serving
 
 APP = Path(__file__).with_name("fuzz_app.py")
@@ -148,12 +148,12 @@ class Watcher(threading.Thread):
 class Runner:
     """Plays cases on many connections at once, in one thread."""
 
-    def __init__(self, fuzz: Fuzz, address: tuple[str, int], outcome: Outcome, out: Path, links: int, idle: int) -> None:
+    def __init__(self, fuzz: Fuzz, address: tuple[str, int], outcome: Outcome, out: Path, links: int, idle: int, answer_limit_s: float) -> None:
         self._fuzz, self._address, self._outcome, self._out = fuzz, address, outcome, out
         self._poll = select.epoll()
         self._links: dict[int, Link] = {}
         self._pausing: set[Link] = set()
-        self._most_links, self._idle = links, idle
+        self._most_links, self._idle, self._answer_limit_s = links, idle, answer_limit_s
         self._number = 0
         self._numbers: dict[Link, int] = {}
 
@@ -163,7 +163,7 @@ class Runner:
         next_line, next_sweep = began + 10, began
         while outcome.requests < requests or self._links:
             while outcome.requests < requests and len(self._links) < self._most_links:
-                self._take(Link(self._address, outcome.statuses))
+                self._take(Link(self._address, outcome.statuses, self._answer_limit_s))
             for fd, events in self._poll.poll(0.002 if self._pausing else 0.05):
                 link = self._links.get(fd)
                 if link is not None:
@@ -297,6 +297,7 @@ def fuzz(
     links: int = 48,
     idle: int = 20,
     flood_mb: int = 4,
+    answer_limit_s: float = ANSWER_LIMIT_S,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
     """Attack the gateway at this address."""
@@ -308,7 +309,8 @@ def fuzz(
     watcher = Watcher(address, pid, outcome)
     watcher.start()
     try:
-        Runner(Fuzz(seed, token, document, size=flood_mb), address, outcome, out, links, idle).run(requests, tell)
+        cases = Fuzz(seed, token, document, size=flood_mb)
+        Runner(cases, address, outcome, out, links, idle, answer_limit_s).run(requests, tell)
     finally:
         watcher.stop()
     return outcome
@@ -342,6 +344,7 @@ def main() -> int:
     parser.add_argument("--links", type=int, default=48, help="connections at once")
     parser.add_argument("--idle", type=int, default=100, help="connections that say nothing")
     parser.add_argument("--flood-mb", type=int, default=16, help="size of the largest floods")
+    parser.add_argument("--answer-limit", type=float, default=ANSWER_LIMIT_S, metavar="SECONDS")
     parser.add_argument("--health-limit", type=float, default=0.5, metavar="SECONDS")
     parser.add_argument("--memory-mb", type=float, default=400.0, help="what the gateway may take at most")
     parser.add_argument("--out", type=Path, default=Path(), help="folder for the cases that showed a fault")
@@ -364,6 +367,7 @@ def main() -> int:
             links=options.links,
             idle=options.idle,
             flood_mb=options.flood_mb,
+            answer_limit_s=options.answer_limit,
             tell=lambda line: print(line, file=sys.stderr, flush=True),
         )
 
