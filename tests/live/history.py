@@ -10,10 +10,12 @@ is 1 if something is. The full disks need the right to mount; without it they ar
 import argparse
 import json
 import random
+import re
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -64,6 +66,7 @@ class Users:
     """Clients that note all they do."""
 
     world: World
+    allowed: Callable[[], float]  # how many may be acknowledged by now, so that faults come evenly
     history: History = field(default_factory=History)
     ids: dict[str, str] = field(default_factory=dict)  # by key, once acknowledged
 
@@ -89,6 +92,8 @@ class Users:
         link = Line(self.world)
         mine: list[Sent] = []
         for request in requests:
+            while len(self.ids) >= self.allowed():
+                time.sleep(0.01)
             self._accept(link, request)
             mine.append(request)
             if request.is_cancelled:
@@ -195,13 +200,18 @@ class Verdict:
     left_out: list[str]
     history: History
 
+    @property
+    def groups(self) -> Counter[str]:
+        """Violations that differ in the request only, counted."""
+        return Counter(re.sub(r"\bk\d+\b|[0-9a-f]{32}|\d+\.\d+ s", "...", line) for line in self.violations)
+
     def __str__(self) -> str:
         lines = [
             f"{self.requests:,} accepted requests in {self.seconds:.0f} s, {self.executions:,} executions",
             f"operations: {self.operations}",
             f"faults: {', '.join(f'{name}: {count}' for name, count in self.faults.items())}",
             *(f"left out, since mounting is not allowed here: {name}" for name in self.left_out),
-            *(f"VIOLATION {line}" for line in self.violations[:50]),
+            *(f"VIOLATION {line} ({count} times)" for line, count in self.groups.most_common(20)),
             f"{len(self.violations)} violations" if self.violations else "nothing lost, doubled or resurrected",
         ]
         return "\n".join(lines)
@@ -229,10 +239,10 @@ def endure(
     ]
     app = write_app(folder / "app.py", APP)
     world = World(app, state, "--policy", "fifo")
-    users = Users(world)
+    milestones = [count * (number + 1) // (times + 2) for number in range(times)]
+    users = Users(world, lambda: nemesis.allowed)
+    nemesis = Nemesis(world, lambda: len(users.ids), milestones, chosen, say)
     try:
-        milestones = [count * (number + 1) // (times + 2) for number in range(times)]
-        nemesis = Nemesis(world, lambda: len(users.ids), milestones, chosen, say)
         nemesis.start()
         try:
             users.run(requests, seed)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from http.client import HTTPException
+from math import inf
 from pathlib import Path
 from time import sleep
 
@@ -102,6 +103,13 @@ class Nemesis(threading.Thread):
         self._say, self._length_s = say, length_s
         self._rng = random.Random(0)
         self._stop_now = threading.Event()
+        self._number = 0  # of the fault to come
+
+    @property
+    def allowed(self) -> float:
+        """How many requests may have been acknowledged: those up to the fault that is still to come after this one."""
+        at = self._number + 1
+        return self._milestones[at] if at < len(self._milestones) and self.is_alive() else inf
 
     def run(self) -> None:
         try:
@@ -114,6 +122,7 @@ class Nemesis(threading.Thread):
                 FAULTS[name](self)
                 self.committed[name] += 1
                 self._world.wait_until_well()
+                self._number += 1
         except BaseException as error:
             self.error = error
 
