@@ -130,7 +130,7 @@ def trends(samples: Sequence[Sample]) -> list[Trend]:
 
 def soak(minutes: float, load: float, window_s: float, policy: str | None) -> tuple[float, list[Sample]]:
     """The capacity, and a sample per window."""
-    with tempfile.TemporaryDirectory(prefix="fairlead-soak-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fl-soak-") as folder:
         app = write_app(Path(folder) / "app.py", APP, "soak")
         options = ["--policy", policy] if policy else []
         with serving(app, Path(folder) / "state", *options) as world:

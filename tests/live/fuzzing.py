@@ -376,7 +376,7 @@ def main() -> int:
         address = (parts.hostname or "127.0.0.1", parts.port or 80)
         outcome = attack(address, os.environ.get("FAIRLEAD_TOKEN"), lambda: options.pid)
     else:
-        with tempfile.TemporaryDirectory(prefix="fairlead-fuzz-") as folder:
+        with tempfile.TemporaryDirectory(prefix="fl-fuzz-") as folder:
             with fuzzed_app(Path(folder)) as (served, look):
                 outcome = attack(("127.0.0.1", served.port), TOKEN, lambda: served.gateway)
             look(outcome)

@@ -276,7 +276,7 @@ def main() -> int:
     parser.add_argument("--end-limit", type=float, default=300.0, metavar="SECONDS", help="until all must have ended")
     parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="where to leave the history")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fairlead-history-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="fl-history-", ignore_cleanup_errors=True) as folder:
         verdict = endure(
             Path(folder),
             options.requests,
