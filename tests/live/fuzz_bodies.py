@@ -62,7 +62,18 @@ class Maker:
 
 def plain(maker: Maker) -> list[Request]:
     """Calls that are right."""
-    values: list[object] = [1, "text", None, [1, 2, 3], {"a": [1, {"b": 2.5}]}, "ü\U0001f600", 2**63, -(2**63), 1e308, ""]
+    values: list[object] = [
+        1,
+        "text",
+        None,
+        [1, 2, 3],
+        {"a": [1, {"b": 2.5}]},
+        "ü\U0001f600",
+        2**63,
+        -(2**63),
+        1e308,
+        "",
+    ]
     found = [maker.call(value, name) for value in values for name in ("same", "chain")]
     found += [maker.call(value, "map") for value in ([], [1], ["a", None, {}], list(range(20)))]
     found += [maker.post("/v2/models/same/infer", _tensor("FP32", [2, 2], [1.5, 2, 3, 4]))]
@@ -124,10 +135,25 @@ def odd_heads(maker: Maker) -> list[Request]:
         maker.post("/v1/workflows/same", call, b"content-type: %b\r\n" % kind, is_refused=True)
         for kind in (b"text/plain", b"application/jsonx", b"multipart/form-data", b"\xff\xfe", b"")
     ]
-    targets = ("/v1%2Fstatus", "/v1%2fapps", "/v1/workflows%2Fsame", "/%2e%2e/etc/passwd", "/v1/requests/%00", "/v1/\xff")
-    targets += ("/v1/requests/..%2f..%2fx", "/v1/requests/" + "a" * 4000, "/v1/apps/%2e%2e%2f", "//v1//status", "/v1/%zz")
+    targets = (
+        "/v1%2Fstatus",
+        "/v1%2fapps",
+        "/v1/workflows%2Fsame",
+        "/%2e%2e/etc/passwd",
+        "/v1/requests/%00",
+        "/v1/\xff",
+    )
+    targets += (
+        "/v1/requests/..%2f..%2fx",
+        "/v1/requests/" + "a" * 4000,
+        "/v1/apps/%2e%2e%2f",
+        "//v1//status",
+        "/v1/%zz",
+    )
     found += [maker.get(target, is_refused=True) for target in targets]
-    found += [maker.get(target) for target in ("/healthz?", "/healthz?a=%00&b[]=1", "/healthz#x", "/./healthz", "/%68ealthz")]
+    found += [
+        maker.get(target) for target in ("/healthz?", "/healthz?a=%00&b[]=1", "/healthz#x", "/./healthz", "/%68ealthz")
+    ]
     found += [
         maker.post("/v1/workflows/same", call, JSON_TYPE + b"x-deadline-ms: %b\r\n" % value, is_refused=True)
         for value in (b"soon", b"-5", b"0", b"nan", b"inf", b"1_000", b"", b"1e400")
@@ -154,7 +180,19 @@ def odd_heads(maker: Maker) -> list[Request]:
 def odd_bodies(maker: Maker) -> list[Request]:
     """Bodies of calls that are wrong, or right and strange; no answer may be a 5xx."""
     inputs = [
-        *("", "{", "nonsense", "[1, 2", "NaN", "Infinity", "-Infinity", "1e999", '"\\ud800"', '"\\udc00\\ud800"', "123"),
+        *(
+            "",
+            "{",
+            "nonsense",
+            "[1, 2",
+            "NaN",
+            "Infinity",
+            "-Infinity",
+            "1e999",
+            '"\\ud800"',
+            '"\\udc00\\ud800"',
+            "123",
+        ),
         *("1" * 400, "-" + "9" * 60, "1." + "3" * 2000, '{"a":1,"a":2}', '"\x00"', '"\\u0000"', "tru", "[[[[[[]]]]]]"),
         *("[" * 500 + "]" * 500, "[" * 100_000, '{"a":' * 5_000 + "1" + "}" * 5_000, "[" + "1," * 9_000 + "1]"),
     ]
@@ -163,7 +201,9 @@ def odd_bodies(maker: Maker) -> list[Request]:
     bodies += [b'{"input":1,"deadline_ms":%b}' % value for value in (b'"soon"', b"-1", b"1e999", b"null", b"[]")]
     bodies += [b'{"input":1,"budget_usd":%b}' % value for value in (b"-1", b"1e999", b'"x"')]
     found = [maker.post(path, body) for body in bodies for path in ("/v1/workflows/same", "/v1/workflows/same/async")]
-    found += [maker.post(path, text.encode("utf-8", "surrogatepass")) for text in inputs for path in ("/function/same",)]
+    found += [
+        maker.post(path, text.encode("utf-8", "surrogatepass")) for text in inputs for path in ("/function/same",)
+    ]
     strange: list[object] = [1, "text", None, True, 1.5, {"a": 1}, {}, [[1], 2], [None] * 50, [{"x": [1]}], ""]
     found += [maker.call(value, "map", suffix) for value in strange for suffix in ("", "/async")]
     found += [maker.post("/v2/models/same/infer", body) for body in _odd_tensors()]
@@ -193,8 +233,17 @@ def amplifiers(rng: Random, maker: Maker) -> Request:
 def _odd_tensors() -> list[bytes]:
     shapes: list[Any] = [[-1], [0], [1, 0, 10**9], [2**62, 2**62], [1.5], ["a"], [1] * 5_000, [10**18], []]
     found = [_tensor("FP32", shape, [1.0]) for shape in shapes]
-    found += [_tensor(kind, [1], data) for kind in ("FP32", "BYTES", "BOOL", "UINT8", "NONE", "") for data in ([300], ["é"], [{}])]
-    found += [b'{"inputs":[]}', b'{"inputs":[{}]}', b'{"inputs":null}', b'{"inputs":[{"name":"a","shape":[1],"datatype":"FP32"}]}']
+    found += [
+        _tensor(kind, [1], data)
+        for kind in ("FP32", "BYTES", "BOOL", "UINT8", "NONE", "")
+        for data in ([300], ["é"], [{}])
+    ]
+    found += [
+        b'{"inputs":[]}',
+        b'{"inputs":[{}]}',
+        b'{"inputs":null}',
+        b'{"inputs":[{"name":"a","shape":[1],"datatype":"FP32"}]}',
+    ]
     found += [_tensor("FP32", [1], [1.0], parameters={"binary_data_size": -1}), _tensor("FP64", [1], [1e308, 1e308])]
     return found
 

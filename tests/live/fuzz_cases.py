@@ -186,7 +186,10 @@ class Fuzz:
         """A valid body in chunks, with extensions and trailers."""
         rng, case = self._rng, Case("", [], [], 1)
         id = self._id(case)
-        body, chunks = rng.choice((_CALL, b'{"input":"' + self.maker.marker.replace(b'"', b" ").replace(b"\r\n", b" ") + b'"}')), []
+        body, chunks = (
+            rng.choice((_CALL, b'{"input":"' + self.maker.marker.replace(b'"', b" ").replace(b"\r\n", b" ") + b'"}')),
+            [],
+        )
         extension = rng.choice((b"", b";a=b", b';q="x y"', b";" + b"e" * rng.choice((10, 2_000))))
         while body:
             part, body = body[: (size := rng.randint(1, len(body)))], body[size:]
@@ -401,7 +404,9 @@ class Fuzz:
             request = self._add(case, (self.maker.get("/healthz"), self.maker.call("x" * 100))[kind])
             case.steps = [*[request * (piece // len(request))] * (size // piece), 0.05, Do.RESET]
             return case
-        chunked = self._head().replace(b"%d", b"%d" % self._id(case)) + JSON_TYPE + b"transfer-encoding: chunked\r\n\r\n"
+        chunked = (
+            self._head().replace(b"%d", b"%d" % self._id(case)) + JSON_TYPE + b"transfer-encoding: chunked\r\n\r\n"
+        )
         if kind == 2:
             filler, start = b"x-trailer: value\r\n" * (piece // 18), chunked + b"b\r\n" + _CALL + b"\r\n0\r\n"
         else:

@@ -29,7 +29,9 @@ class Link:
     __slots__ = ("_at", "_buffer", "_is_written", "_out", "_sentinel", "answered", "case", "is_closing", "is_gone")
     __slots__ += ("answer_limit_s", "pause_until", "received", "skip", "socket", "statuses", "until", "wants_to_write")
 
-    def __init__(self, address: tuple[str, int], statuses: Counter[int], answer_limit_s: float = ANSWER_LIMIT_S) -> None:
+    def __init__(
+        self, address: tuple[str, int], statuses: Counter[int], answer_limit_s: float = ANSWER_LIMIT_S
+    ) -> None:
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self.socket.setblocking(False)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

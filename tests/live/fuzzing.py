@@ -148,7 +148,16 @@ class Watcher(threading.Thread):
 class Runner:
     """Plays cases on many connections at once, in one thread."""
 
-    def __init__(self, fuzz: Fuzz, address: tuple[str, int], outcome: Outcome, out: Path, links: int, idle: int, answer_limit_s: float) -> None:
+    def __init__(
+        self,
+        fuzz: Fuzz,
+        address: tuple[str, int],
+        outcome: Outcome,
+        out: Path,
+        links: int,
+        idle: int,
+        answer_limit_s: float,
+    ) -> None:
         self._fuzz, self._address, self._outcome, self._out = fuzz, address, outcome, out
         self._poll = select.epoll()
         self._links: dict[int, Link] = {}
@@ -180,8 +189,10 @@ class Runner:
                     self._go(link, lambda link=link: link.expire() or False, requests)
             if now >= next_line:
                 next_line = now + 10
-                tell(f"{outcome.requests:,} requests, {outcome.worst_check_s * 1e3:.0f} ms worst health check, "
-                     f"{outcome.peak_mb:.0f} MB, {outcome.violations.total()} violations")
+                tell(
+                    f"{outcome.requests:,} requests, {outcome.worst_check_s * 1e3:.0f} ms worst health check, "
+                    f"{outcome.peak_mb:.0f} MB, {outcome.violations.total()} violations"
+                )
         for connection in resting:
             connection.close()
         outcome.seconds = time.monotonic() - began
@@ -248,8 +259,11 @@ class Runner:
 def to_plain(seed: int, number: int, link: Link, what: str) -> dict[str, object]:
     case: Case = link.case
     steps = [
-        {"send": base64.b64encode(step).decode()} if isinstance(step, bytes) else
-        {"pause_s": step} if isinstance(step, float) else {"do": step.value}
+        {"send": base64.b64encode(step).decode()}
+        if isinstance(step, bytes)
+        else {"pause_s": step}
+        if isinstance(step, float)
+        else {"do": step.value}
         for step in case.steps
     ]
     return {
@@ -339,7 +353,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--url", default=None, help="a gateway that serves tests/live/fuzz_app.py; FAIRLEAD_TOKEN is its token")
+    parser.add_argument(
+        "--url", default=None, help="a gateway that serves tests/live/fuzz_app.py; FAIRLEAD_TOKEN is its token"
+    )
     parser.add_argument("--pid", type=int, default=None, help="process id of that gateway, to look at its memory")
     parser.add_argument("--links", type=int, default=48, help="connections at once")
     parser.add_argument("--idle", type=int, default=100, help="connections that say nothing")

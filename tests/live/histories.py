@@ -130,7 +130,11 @@ def _faults_of_one(key: str, seen: list[Operation], ran: list[float], rules: Rul
         found.append(f"lost: {key} is completed and was never executed")
     # --- nothing doubled
     values = [one.value for one in seen if one.kind == "result" and one.outcome == "completed"]
-    found += [f"doubled: {key} gave {value!r} instead of {rules.right[key]!r}" for value in values if value != rules.right[key]][:1]
+    found += [
+        f"doubled: {key} gave {value!r} instead of {rules.right[key]!r}"
+        for value in values
+        if value != rules.right[key]
+    ][:1]
     if end == "completed" and not values:
         found.append(f"lost: {key} is completed and its result cannot be read")
     # --- nothing resurrected
@@ -141,7 +145,9 @@ def _faults_of_one(key: str, seen: list[Operation], ran: list[float], rules: Rul
                 break
         late = [at for at in ran if at > acknowledged + rules.slack_s]
         if late:
-            found.append(f"resurrected: {key} was executed {max(late) - acknowledged:.1f} s after its cancel was acknowledged")
+            found.append(
+                f"resurrected: {key} was executed {max(late) - acknowledged:.1f} s after its cancel was acknowledged"
+            )
     # --- what has ended stays as it ended
     reads = [one for one in seen if one.kind in ("get", "result") and one.outcome != UNKNOWN]
     last: Operation | None = None  # the first read of a final state to end
