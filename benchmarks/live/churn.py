@@ -1,6 +1,6 @@
 """Connections that come and go beside a steady load: used once, left idle, or broken off."""
 
-import random
+import random  # noqa: TID251 - always seeded
 import socket
 import struct
 import threading

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf, sqrt
 from statistics import fmean, median
 
@@ -76,7 +77,7 @@ def fit(times: Sequence[float], values: Sequence[float]) -> Slope:
         return Slope(slope, -inf, inf)
     rest = [value - level - slope * (time - centre) for time, value in zip(times, values, strict=True)]
     power = sum(one * one for one in rest)
-    rho = min(0.9, max(0.0, sum(a * b for a, b in zip(rest, rest[1:], strict=False)) / power)) if power else 0.0
+    rho = min(0.9, max(0.0, sum(a * b for a, b in pairwise(rest)) / power)) if power else 0.0
     inflation = (1 + rho) / (1 - rho)
     freedom = max(1, int(n / inflation) - 2)
     error = sqrt(inflation * power / (n - 2) / spread)

@@ -2,13 +2,14 @@
 
 `python benchmarks/live/soak.py [--minutes 30] [--load 0.9] [--churn 20] [--window 20] [--json FILE]`
 
-Capacity is measured first, by a closed loop of 32 users. Then windows of open-loop load follow one another; beside them,
-every 20th request has a connection of its own, of which some are broken off or left idle. Between two windows the
-processes are looked at, and asynchronous requests with large values go through the journal and the shared memory. After
-the first ten minutes (a third of a shorter run) each series must be flat: the gateway's memory grows by less than 2 MB
-with a slope that is not above 0 beyond chance, the others do not rise beyond chance and tolerance at once. The exit code
-is 1 if one is not. The number of instances is shown and not judged: a policy starts more at a busy moment, and they stay
-for their keep-alive time.
+Capacity is measured first, by a closed loop of 32 users. Then windows of open-loop load follow one another. Beside
+them, every 20th request has a connection of its own, of which some are broken off or left idle. Between two windows the
+processes are looked at, and asynchronous requests with large values go through the journal and the shared memory.
+
+After the first ten minutes (a third of a shorter run) each series must be flat: the gateway's memory grows by less than
+2 MB with a slope that is not above 0 beyond chance; the others do not rise beyond both chance and tolerance. The exit
+code is 1 if one is not. The number of instances is shown and not judged: a policy starts more at a busy moment, and they
+stay for their keep-alive time.
 """
 
 import argparse
@@ -92,7 +93,7 @@ def settled_s(minutes: float) -> float:
 
 
 def trends(samples: Sequence[Sample], minutes: float) -> list[Trend]:
-    """Of every series that must not grow: medians per minute (per tenth of a run of some minutes) once it has settled."""
+    """Of every series that must not grow: medians per minute (per tenth of a shorter run) once it has settled."""
     kept = [sample for sample in samples if sample.at_s >= settled_s(minutes)]
     times, length_s = [sample.at_s for sample in kept], min(60.0, 6 * minutes)
     is_short = minutes < 2 * SETTLED_MIN  # then caches still fill, and a slope says little
@@ -216,10 +217,8 @@ def main() -> int:
         if one.is_flat and slope.low > 0:
             verdict = f"flat: rising, but within what is allowed (a slope below {one.negligible:.3f} is negligible)"
         interval = f"[{slope.low:+.4f}, {slope.high:+.4f}]"
-        print(
-            f"{one.name:12} {one.level:9.2f} {one.growth:+9.3f} {one.allowed:9.2f} {slope.value:+9.4f}  {interval:^20}  "
-            f"{verdict}"
-        )
+        figures = f"{one.level:9.2f} {one.growth:+9.3f} {one.allowed:9.2f} {slope.value:+9.4f}"
+        print(f"{one.name:12} {figures}  {interval:^20}  {verdict}")
     _, p99 = by_bin([sample.at_s for sample in samples], [sample.p99_ms for sample in samples], 60.0)
     print("p99 by minute, ms: " + " ".join(f"{value:.1f}" for value in p99))
     errors = sum(sample.errors for sample in samples)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from random import Random
+from random import Random  # noqa: TID251 - always seeded
 from typing import Any, NamedTuple
 
 WORKFLOWS = ("same", "chain", "map")

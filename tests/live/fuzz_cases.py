@@ -5,7 +5,7 @@ the connection on, or answer; every other request must be answered once, in orde
 framing says that it is data.
 """
 
-import random
+import random  # noqa: TID251 - always seeded
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum

@@ -371,7 +371,7 @@ def main() -> int:
 
     def attack(address: tuple[str, int], token: str | None, pid: Callable[[], int | None]) -> Outcome:
         if options.replay is not None:
-            print(replay(options.replay, address).decode("latin-1"))
+            print(replay(options.replay, address).decode("latin-1"))  # noqa: T201
             return Outcome(0)
         return fuzz(
             address,
@@ -384,7 +384,7 @@ def main() -> int:
             idle=options.idle,
             flood_mb=options.flood_mb,
             answer_limit_s=options.answer_limit,
-            tell=lambda line: print(line, file=sys.stderr, flush=True),
+            tell=lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201
         )
 
     if options.url is not None:
@@ -399,7 +399,7 @@ def main() -> int:
             shutil.copy(Path(folder) / "state.err", options.out / "server.log")
     if options.replay is not None:
         return 0
-    print(outcome.table(limits))
+    print(outcome.table(limits))  # noqa: T201
     return 1 if outcome.faults(limits) else 0
 
 

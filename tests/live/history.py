@@ -9,7 +9,7 @@ is 1 if something is. The full disks need the right to mount; without it they ar
 
 import argparse
 import json
-import random
+import random  # noqa: TID251 - always seeded
 import re
 import sys
 import tempfile
@@ -148,7 +148,7 @@ class Users:
         self.history.add(Operation(kind, key, began, time.monotonic(), outcome, id, *more))
 
     def read_all(self, limit_s: float) -> None:
-        """Wait until every acknowledged request has ended, then read its result; what never ends is left to the checker."""
+        """Wait until every acknowledged request has ended, then read its result. The checker finds what never ends."""
         link, until = Line(self.world), time.monotonic() + limit_s
         for key in self.ids:
             while (outcome := self.look(link, "get", key)) not in (*FINAL, GONE) and time.monotonic() < until:
@@ -227,7 +227,7 @@ def endure(
     end_limit_s: float = 300.0,
     say: Callable[[str], None] = lambda line: None,
 ) -> Verdict:
-    """Send, commit `times` faults meanwhile, wait for all ends, and check. Must run in a process without other threads."""
+    """Send, commit `times` faults meanwhile, wait for all ends, and check. Call it before any thread is started."""
     began = time.monotonic()
     state = folder / "state"
     can_mount = make_small_disks(state)
@@ -284,9 +284,9 @@ def main() -> int:
             options.faults,
             seed=options.seed,
             end_limit_s=options.end_limit,
-            say=lambda line: print(line, file=sys.stderr, flush=True),
+            say=lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201
         )
-    print(verdict)
+    print(verdict)  # noqa: T201
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(one) for one in verdict.history.operations]))
     return 1 if verdict.violations else 0

@@ -1,4 +1,4 @@
-"""The history checker: it finds nothing wrong with a served app under faults, and finds what is wrong in bad histories."""
+"""The history checker finds nothing wrong with a served app under faults, and finds what is wrong in bad histories."""
 
 import os
 import subprocess
