@@ -8,8 +8,8 @@ processes are looked at, and asynchronous requests with large values go through 
 
 After the first ten minutes (a third of a shorter run) each series must be flat: the gateway's memory grows by less than
 2 MB with a slope that is not above 0 beyond chance; the others do not rise beyond both chance and tolerance. The exit
-code is 1 if one is not. The number of instances is shown and not judged: a policy starts more at a busy moment, and they
-stay for their keep-alive time.
+code is 1 if one is not. The number of instances is shown and not judged: a policy starts more at a busy moment, and
+they stay for their keep-alive time.
 """
 
 import argparse
