@@ -212,22 +212,26 @@ def odd_bodies(maker: Maker) -> list[Request]:
 
 
 def amplifiers(rng: Random, maker: Maker) -> Request:
-    """One request of up to a megabyte that asks for far more work or memory than its size."""
-    count = rng.choice((9_000, 12_000, 100_000, 400_000))
+    """One request of up to a megabyte that asks for far more work or memory than its size.
+
+    What is beyond the default limits (10,000 items of a map, 100,000 containers) must be refused.
+    """
     kind = rng.randrange(7)
+    count = rng.choice((2_000, 12_000, 100_000, 400_000) if kind in (0, 1, 4) else (12_000, 130_000, 300_000))
+    items, containers = (b",".join([one] * count) for one in (b"1", b"[]"))
     if kind == 0:
-        return maker.post("/v1/workflows/map", b'{"input":[%b]}' % b",".join([b"1"] * count))
+        return maker.post("/v1/workflows/map", b'{"input":[%b]}' % items, is_refused=count > 10_000)
     if kind == 1:
-        return maker.post("/v1/workflows/map/async", b'{"input":[%b]}' % b",".join([b"1"] * count))
-    if kind == 2:
-        return maker.post("/v1/workflows/same", b'{"input":[%b]}' % b",".join([b"[]"] * min(count, 300_000)))
-    if kind == 3:
-        return maker.post("/v1/workflows/same/async", b'{"input":[%b]}' % b",".join([b"{}"] * min(count, 300_000)))
+        return maker.post("/v1/workflows/map/async", b'{"input":[%b]}' % items, is_refused=count > 10_000)
+    if kind in (2, 3):
+        path = ("/v1/workflows/same", "/v1/workflows/same/async")[kind - 2]
+        return maker.post(path, b'{"input":[%b]}' % containers, is_refused=count > 100_000)
     if kind == 4:
-        return maker.post("/function/map", b"[%b]" % b",".join([b"0"] * count))
+        return maker.post("/function/map", b"[%b]" % items, is_refused=count > 10_000)
     model = rng.choice(("same", "map"))
     shape = [count, 1, 1, 1, 1, 1, 1, 1] if kind == 5 else [1, 1, 1, 1, 1, 1, 1, count]
-    return maker.post(f"/v2/models/{model}/infer", _tensor("INT8", shape, [1] * count))
+    is_refused = kind == 5 and (count > 100_000 or model == "map")
+    return maker.post(f"/v2/models/{model}/infer", _tensor("INT8", shape, [1] * count), is_refused=is_refused)
 
 
 def _odd_tensors() -> list[bytes]:

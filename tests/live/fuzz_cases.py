@@ -362,7 +362,8 @@ class Fuzz:
 
     def amplifier(self) -> Case:
         request = amplifiers(self._rng, self.maker)
-        case = self._poisoned(request.head + b"x-request-id: %d\r\n\r\n", request.body)
+        head = request.head + b"x-request-id: %d\r\n\r\n"
+        case = self._poisoned(head, request.body, refused=request.is_refused)
         case.due += 1
         return case
 

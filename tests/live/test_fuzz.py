@@ -8,7 +8,8 @@ from contextlib import contextmanager, suppress
 import pytest
 from fuzz_cases import Case, Do, Fuzz
 from fuzz_links import Link, ViolationError
-from fuzzing import Limits, fuzz, fuzzed_app
+from fuzz_outcome import Limits
+from fuzzing import fuzz, fuzzed_app
 from serving import TOKEN
 
 LIMITS = Limits(health_s=10.0, memory_mb=400.0)  # of a machine that may be busy with anything else
