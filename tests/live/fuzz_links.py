@@ -6,7 +6,7 @@ from collections import Counter
 from time import monotonic
 
 from fuzz_answers import NotAnAnswerError, read_head
-from fuzz_cases import Case, Do
+from fuzz_parts import Case, Do
 
 NEVER = (500, 502, 504)
 REFUSALS = (*range(400, 500), 501, 505)

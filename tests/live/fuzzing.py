@@ -26,9 +26,10 @@ from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fuzz_cases import Case, Do, Fuzz
+from fuzz_cases import Fuzz
 from fuzz_links import ANSWER_LIMIT_S, Link, ViolationError
 from fuzz_outcome import Limits, Outcome, Watcher
+from fuzz_parts import Case, Do
 from serving import OWN_FAULTS, TOKEN, Serving
 
 APP = Path(__file__).with_name("fuzz_app.py")

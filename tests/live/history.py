@@ -43,7 +43,7 @@ app.workflow("note", prepare >> note)
 """
 USERS = 8
 LARGE = 100_000  # bytes: beyond what travels in a channel, so it goes through shared memory
-EXCUSES = ("was killed", "killed by", "died", "SIGKILL", "signal 9")  # three times on an instance that was killed
+EXCUSES = ("SIGKILL",)  # a request may fail if three instances that ran it were killed
 BETWEEN_S = 0.02  # of a user, so that faults do not come too late on a quick machine
 
 

@@ -6,9 +6,10 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 
 import pytest
-from fuzz_cases import Case, Do, Fuzz
+from fuzz_cases import Fuzz
 from fuzz_links import Link, ViolationError
 from fuzz_outcome import Limits
+from fuzz_parts import Case, Do
 from fuzzing import fuzz, fuzzed_app
 from serving import TOKEN
 
