@@ -276,9 +276,9 @@ class Fuzz(Parts):
         return case
 
     def flood(self) -> Case:
-        """Very many requests, trailers or extensions, sent without reading an answer."""
+        """Very many requests, trailers or extensions, most of them without reading an answer."""
         rng, size = self._rng, self._size << 20
-        case = Case("", [], [], 0, is_lost=True)
+        case = Case("", [], [], 0, is_lost=True, is_deaf=rng.random() < 0.7)
         kind = rng.randrange(4)
         piece = 1 << 16
         if kind < 2:

@@ -12,6 +12,7 @@ NEVER = (500, 502, 504)
 REFUSALS = (*range(400, 500), 501, 505)
 ANSWER_LIMIT_S = 60.0
 POISON_LIMIT_S = 2.0  # how long an answer to what may be no request is waited for
+DEAF_LIMIT_S = 3.0  # how long a client that does not read tries to send
 KEPT_BYTES = 1 << 16
 _RESET = struct.pack("ii", 1, 0)
 
@@ -53,7 +54,7 @@ class Link:
         self._out: memoryview | None = None
         self._sentinel = 0
         self._is_written = False
-        self.until = monotonic() + self.answer_limit_s
+        self.until = monotonic() + (DEAF_LIMIT_S if case.is_deaf else self.answer_limit_s)
 
     # --- sending ---------------------------------------------------------------------------------------------------
 

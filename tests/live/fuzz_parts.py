@@ -33,6 +33,7 @@ class Case:
         must_refuse: Ids whose answer must be a 4xx.
         must_close: Whether the server must close after the last answer.
         is_lost: Whether the client leaves, or sends no whole request, so that no answer is due.
+        is_deaf: Whether it reads no answer while it sends.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Case:
     must_refuse: set[int] = field(default_factory=set)
     must_close: bool = False
     is_lost: bool = False
+    is_deaf: bool = False
 
 
 class Parts:

@@ -122,7 +122,8 @@ class Runner:
         if goes_on:
             if link.pause_until:
                 self._pausing.add(link)
-            self._poll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if link.wants_to_write else 0))
+            reads = 0 if link.case.is_deaf else select.EPOLLIN
+            self._poll.modify(fd, reads | (select.EPOLLOUT if link.wants_to_write else 0))
             return
         if link.is_gone:
             self._links.pop(fd, None)
