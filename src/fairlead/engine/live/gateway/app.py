@@ -6,7 +6,7 @@ import logging
 from fairlead.engine.live.callbacks import CallbackRefusedError, Courier
 from fairlead.engine.live.gateway import apps, asynchronous, calls, health, inference, openfaas
 from fairlead.engine.live.gateway.auth import Guard
-from fairlead.engine.live.gateway.endpoints import Endpoint, Router
+from fairlead.engine.live.gateway.endpoints import Endpoint, Router, is_plain_path
 from fairlead.engine.live.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
 from fairlead.engine.live.gateway.inbox import Room
 from fairlead.engine.live.gateway.intake import Intake
@@ -80,13 +80,13 @@ class Gateway:
                     self._guard.check(exchange.headers)
             reply = await endpoint.handler(self, exchange)
         except Problem as problem:
-            reply = problem.reply(endpoint is not None and endpoint.is_plain)
+            reply = problem.reply(is_plain_path(exchange.path))
         except ClientGone:
             return
         except Exception:
             _log.exception("%s %s (request id %s)", exchange.method, exchange.path, exchange.request_id.decode())
             failure = Problem(500, "internal", "The gateway failed on this request; its log has the cause.")
-            reply = failure.reply(endpoint is not None and endpoint.is_plain)
+            reply = failure.reply(is_plain_path(exchange.path))
         finally:
             exchange.end()
         await exchange.answer(reply, send)
