@@ -45,7 +45,7 @@ class Gateway:
         self.document = document_json(ENDPOINTS)
         self.page = document_page(ENDPOINTS)
         self._courier = courier
-        self._guard = Guard(settings.token)
+        self.guard = Guard(settings.token)
         self._router = Router(ENDPOINTS)
         self._room = Room(settings.max_open_bytes)
 
@@ -77,7 +77,7 @@ class Gateway:
                 endpoint, exchange.names = self._router.find(exchange.method, exchange.path)
             finally:  # what is not there is told only to who may know
                 if endpoint is None or not endpoint.is_open:
-                    self._guard.check(exchange.headers)
+                    self.guard.check(exchange.headers)
             reply = await endpoint.handler(self, exchange)
         except Problem as problem:
             reply = problem.reply(is_plain_path(exchange.path))

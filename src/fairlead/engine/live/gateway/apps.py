@@ -149,6 +149,7 @@ async def put(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 async def delete(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Remove an app."""
+    require_upload(gateway)
     manifest = find_app(gateway, exchange.names[0])
     await remove(gateway, manifest.name)
     return json_reply(Removed(manifest.name))
@@ -246,7 +247,8 @@ ENDPOINTS = (
         "Remove an app, after what is in flight",
         "Apps",
         {200: Answer("It takes no more requests.", Removed)},
-        errors=(404,),
+        errors=(403, 404),
+        description="Needs the same rights as a deployment.",
     ),
     Endpoint(
         "GET",

@@ -25,6 +25,11 @@ class Census:
         self.accepted = 0
         self.refused = 0
         self.timed_out = 0
+        self.statuses: dict[int, int] = {}  # answers by HTTP status
+
+    def answered(self, status: int) -> None:
+        """Count an answer."""
+        self.statuses[status] = self.statuses.get(status, 0) + 1
 
 
 class _HeadTooLarge(Exception):  # noqa: N818 - caught below
@@ -147,6 +152,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if cycle.scope["method"] != "HEAD":
             parts.append(reply.body)
         self.transport.write(b"".join(parts))
+        self._census.answered(reply.status)
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
         cycle.message_event.set()
@@ -198,4 +204,5 @@ class LimitedProtocol(HttpToolsProtocol):
         self._disarm()
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(raw_refusal(status, phrase, code, message))
+            self._census.answered(status)
         self.transport.close()

@@ -25,6 +25,7 @@ from fairlead.engine.live.gateway.tensors import (
     require_room,
 )
 from fairlead.engine.live.gateway.version import VERSION as PACKAGE_VERSION
+from fairlead.engine.live.values import Ending
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.app import Gateway
@@ -144,14 +145,18 @@ async def infer(gateway: "Gateway", exchange: Exchange) -> Reply:
         budget_usd=None,
         connection=exchange.connection,
     )
-    given = output(gateway.host, ending)
     try:
-        wanted = _wanted(_outputs(given, body.inputs), body)
-        written = [write(tensor, is_raw=is_raw) for tensor, is_raw in wanted]
+        return _reply(name, body, ending, output(gateway.host, ending))
     except (TypeError, ValueError, RecursionError) as error:
         raise Problem(502, "no_json_form", f"The answer has no tensor form: {error}.") from None
+
+
+def _reply(model: str, body: InferenceRequest, ending: Ending, given: object) -> Reply:
+    """What the workflow gave, as tensors; raw ones follow the JSON."""
+    wanted = _wanted(_outputs(given, body.inputs), body)
+    written = [write(tensor, is_raw=is_raw) for tensor, is_raw in wanted]
     response = InferenceResponse(
-        model_name=name,
+        model_name=model,
         model_version=VERSION,
         outputs=[tensor for tensor, _ in written],
         id=body.id,
