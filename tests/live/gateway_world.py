@@ -337,6 +337,15 @@ def read_all(link: socket.socket) -> bytes:
     return b"".join(parts)
 
 
+def read_message(gateway: Running, request: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Send these bytes and read one answer: its status, headers and body."""
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=15) as link:
+        link.sendall(request)
+        answer = http.client.HTTPResponse(link)
+        answer.begin()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+
+
 @contextmanager
 def running(host, state: Path, *, journal: dict | None = None, **settings) -> Iterator[Running]:
     """A gateway with these settings, ended whatever happens."""

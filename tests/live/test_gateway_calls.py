@@ -147,7 +147,7 @@ def test_json_by_its_other_names_is_taken(gateway, kind):
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("GET", "/nothing", 404),
         ("GET", "/v1/workflows", 404),
         ("GET", "/v1/workflows/echo", 405),
         ("POST", "/v1/workflows/", 404),

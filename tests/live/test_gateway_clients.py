@@ -206,7 +206,7 @@ def test_the_right_token_gets_everything(guarded, given):
 
 
 @pytest.mark.parametrize(
-    "path", ["/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/openapi.json", "/docs"]
+    "path", ["/", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/openapi.json", "/docs"]
 )
 def test_health_and_the_document_need_none(guarded, path):
     assert guarded.send("GET", path).status == 200

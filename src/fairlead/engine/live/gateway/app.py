@@ -6,7 +6,7 @@ import logging
 from fairlead.engine.live.callbacks import CallbackRefusedError, Courier
 from fairlead.engine.live.gateway import apps, asynchronous, calls, health, inference, openfaas
 from fairlead.engine.live.gateway.auth import Guard
-from fairlead.engine.live.gateway.endpoints import Endpoint, Router
+from fairlead.engine.live.gateway.endpoints import Endpoint, Router, is_plain_path
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.heads import check_coding
 from fairlead.engine.live.gateway.intake import Intake
@@ -46,7 +46,7 @@ class Gateway:
         self.document = document_json(ENDPOINTS)
         self.page = document_page(ENDPOINTS)
         self._courier = courier
-        self._guard = Guard(settings.token)
+        self.guard = Guard(settings.token)
         self._router = Router(ENDPOINTS)
 
     @property
@@ -74,7 +74,7 @@ class Gateway:
             exchange.endpoint = endpoint
         finally:  # that a path does not exist is told only to those who may know
             if endpoint is None or not endpoint.is_open:
-                self._guard.check(exchange.headers)
+                self.guard.check(exchange.headers)
         check_coding(exchange.headers)
 
     async def answer(self, exchange: Exchange) -> Reply:
@@ -91,5 +91,4 @@ class Gateway:
 
     def refusal(self, exchange: Exchange, problem: Problem) -> Reply:
         """A problem in the form that the endpoint's clients expect."""
-        endpoint = exchange.endpoint
-        return problem.reply(endpoint is not None and endpoint.is_plain)
+        return problem.reply(is_plain_path(exchange.path))

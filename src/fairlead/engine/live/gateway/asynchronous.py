@@ -71,7 +71,7 @@ def prefers_async(exchange: Exchange) -> bool:
 
 async def accept(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Put a call into the journal, then acknowledge it."""
-    body = await read_json(exchange, _calls, gateway.settings.max_containers)
+    body = read_json(exchange, _calls, gateway.settings.max_containers)
     value = to_value(body.input)
     return await keep(
         gateway,

@@ -23,7 +23,7 @@ MOST_CONTAINERS = 100_000
 _SMALL_BYTES = 1 << 20  # values up to this size are read and written on the event loop itself
 
 
-async def read_json(exchange: Exchange, decoder: "msgspec.json.Decoder[T]", max_containers: int = MOST_CONTAINERS) -> T:
+def read_json(exchange: Exchange, decoder: "msgspec.json.Decoder[T]", max_containers: int = MOST_CONTAINERS) -> T:
     """The body, checked against the decoder's type. Every fault is a 4xx that says what and where."""
     kind = exchange.headers.get(b"content-type", b"")
     if kind != b"application/json":

@@ -29,7 +29,7 @@ async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
     if b"prefer" in exchange.headers and prefers_async(exchange):
         return await accept(gateway, exchange)
     gateway.intake.full_name(exchange.names[0])  # an unknown workflow is told before a faulty body
-    body = await read_json(exchange, _calls, gateway.settings.max_containers)
+    body = read_json(exchange, _calls, gateway.settings.max_containers)
     ticket, ending = await gateway.intake.run(
         exchange.names[0],
         to_value(body.input),

@@ -37,9 +37,10 @@ def require_function(manifest: Manifest, name: str) -> None:
 
 
 def require_upload(gateway: "Gateway") -> None:
-    """403 unless code may be uploaded."""
+    """403 unless apps may be deployed and removed."""
     if not (gateway.settings.allow_deploy and gateway.settings.token):
-        raise Problem(403, "deploy_off", "Code upload is off. It needs a token, and 'fairlead serve --allow-deploy'.")
+        found = "Deploying and removing apps is off: it needs a token and 'fairlead serve --allow-deploy'."
+        raise Problem(403, "deploy_off", found)
 
 
 async def deploy(gateway: "Gateway", name: str, source: str, *, replace: bool) -> Manifest:

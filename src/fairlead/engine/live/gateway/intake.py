@@ -35,6 +35,13 @@ class Intake:
         self._full_names.clear()
         self._maps.clear()
         self.inbox.set_workflows(sum(len(manifest.workflows) for manifest in self.host.manifests()))
+        self.tallies.serve(
+            {
+                f"{manifest.name}.{spec.name}": spec.slo_s
+                for manifest in self.host.manifests()
+                for spec in manifest.workflows
+            }
+        )
 
     def full_name(self, workflow: str) -> str:
         """ "app.workflow" of a name that a client gave; 404 with the near misses if there is none."""
