@@ -262,7 +262,7 @@ def test_old_requests_are_forgotten_with_their_keys_and_open_ones_never(path):
             await asyncio.sleep(0.1)
         return kept, await journal.get(old), await journal.get(open), await journal.accept(ask(b"new", key="k"))
 
-    kept, gone, open, again = with_journal(path, work, retention_s=60, clock=lambda: now[0])
+    kept, gone, open, again = with_journal(path, work, retention_s=60, elapsed=lambda: now[0])
     assert kept is not None
     assert gone is None
     assert open.state == "accepted"
@@ -364,7 +364,7 @@ def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(pat
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("PRAGMA user_version = 2", "has format 2"),
+        ("PRAGMA user_version = 3", "has format 3"),
         ("PRAGMA application_id = 7", "database of another program"),
     ],
 )

@@ -148,10 +148,10 @@ async def put(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 
 async def delete(gateway: "Gateway", exchange: Exchange) -> Reply:
-    """Remove an app."""
-    manifest = find_app(gateway, exchange.names[0])
-    await remove(gateway, manifest.name)
-    return json_reply(Removed(manifest.name))
+    """Remove an app, also one that is not served now, and end what waits for it."""
+    (name,) = exchange.names
+    await remove(gateway, name)
+    return json_reply(Removed(name))
 
 
 async def functions(gateway: "Gateway", exchange: Exchange) -> Reply:
@@ -245,8 +245,8 @@ ENDPOINTS = (
         delete,
         "Remove an app, after what is in flight",
         "Apps",
-        {200: Answer("It takes no more requests.", Removed)},
-        errors=(404,),
+        {200: Answer("It takes no more requests; asynchronous ones that waited for it have failed.", Removed)},
+        errors=(404, 507),
     ),
     Endpoint(
         "GET",
