@@ -103,7 +103,7 @@ def test_tracebacks_show_the_lines_that_ran(folder, tmp_path):
     path = keep_snapshot(tmp_path / "sources", take_snapshot(folder / "app.py"))
     (folder / "helper.py").write_text("# a line more\n# and another\n# and\n")
     shown = load(path, "boom")
-    assert f'File "{folder / "helper.py"}", line 3, in boom\n    raise ValueError(\'the first\')' in shown
+    assert f"File \"{folder / 'helper.py'}\", line 3, in boom\n    raise ValueError('the first')" in shown
 
 
 def test_a_module_in_a_folder_without_init_and_one_by_its_coding_are_kept(tmp_path):
