@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,18 @@ def test_what_is_open_at_the_end_is_run_by_the_next_gateway(tmp_path):
         assert len(quick.calls) == 5
 
 
+@pytest.mark.parametrize("jump_s", [40 * 86_400, -40 * 86_400], ids=["forward", "backward"])
+def test_a_jump_of_the_wall_clock_drops_no_request_with_a_deadline(tmp_path, monkeypatch, jump_s):
+    host = SmallHost({"shop.slow": lambda value, deadline_s: deadline_s}, delay_s={"shop.slow": 0.5})
+    with running(host, tmp_path, max_async=1) as gateway:
+        urls = [accept(gateway, "slow", number, deadline_ms=3_600_000).json()["status_url"] for number in range(2)]
+        now = time.time()
+        monkeypatch.setattr("fairlead.engine.live.gateway.runner.time", lambda: now + jump_s)
+        assert [final(gateway, url)["state"] for url in urls] == ["completed"] * 2
+        left_s = gateway.send("GET", f"{urls[1]}/result").json()["output"]
+        assert 3000 < left_s < 3600
+
+
 APP = """
 from fairlead.app import App
 app = App("shop")
@@ -255,30 +268,29 @@ def test_removing_a_served_app_ends_those_that_wait_for_their_turn(tmp_path):
 
 def test_a_cancel_on_a_full_disk_is_not_acknowledged(tmp_path):
     host = SmallHost({"shop.slow": lambda value, _: value}, delay_s={"shop.slow": 600.0})
-    with mounted(tmp_path / "disk", "8m") as disk:
-        with running(host, disk, max_async=2, drain_limit_s=0.1) as gateway:
-            urls = [accept(gateway, "slow", number).json()["status_url"] for number in range(4)]
-            wait_until(lambda: len(host.calls) == 2)
-            log = disk / "journal.sqlite-wal"
-            os.truncate(log, log.stat().st_size)
-            refused = {}
-            numbers = iter(range(10_000))
-            while len(refused) < 2:  # a little still fits into what the log has
-                fill(disk / "filler")
-                if not refused:
-                    more = gateway.send("POST", "/v1/workflows/slow/async", {"input": "x" * 100_000})
-                    if more.status == 202:
-                        assert next(numbers) < 1000
-                        continue
-                url = urls[len(refused)]  # one that runs, one that waits
-                answer = gateway.send("DELETE", url)
-                assert (answer.status, answer.code) == (507, "journal_full")
-                assert "retry-after" in answer.headers
-                assert gateway.send("GET", url).json()["state"] == "accepted"
-                refused[url] = answer
-            (disk / "filler").unlink()
-            for url in urls[:2]:
-                assert final(gateway, url)["state"] == "cancelled"
+    with mounted(tmp_path / "disk", "8m") as disk, running(host, disk, max_async=2, drain_limit_s=0.1) as gateway:
+        urls = [accept(gateway, "slow", number).json()["status_url"] for number in range(4)]
+        wait_until(lambda: len(host.calls) == 2)
+        log = disk / "journal.sqlite-wal"
+        os.truncate(log, log.stat().st_size)
+        refused = {}
+        numbers = iter(range(10_000))
+        while len(refused) < 2:  # a little still fits into what the log has
+            fill(disk / "filler")
+            if not refused:
+                more = gateway.send("POST", "/v1/workflows/slow/async", {"input": "x" * 100_000})
+                if more.status == 202:
+                    assert next(numbers) < 1000
+                    continue
+            url = urls[len(refused)]  # one that runs, one that waits
+            answer = gateway.send("DELETE", url)
+            assert (answer.status, answer.code) == (507, "journal_full")
+            assert "retry-after" in answer.headers
+            assert gateway.send("GET", url).json()["state"] == "accepted"
+            refused[url] = answer
+        (disk / "filler").unlink()
+        for url in urls[:2]:
+            assert final(gateway, url)["state"] == "cancelled"
 
 
 SLOW_DISK = """

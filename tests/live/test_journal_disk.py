@@ -110,7 +110,7 @@ def test_an_ending_that_the_disk_does_not_take_is_not_settled_until_it_is_there(
         journal.finish(first, Final(state="completed", result=bytes(5 * 2**20)))
         with pytest.raises(JournalFullError, match="cannot be written: database or disk is full"):
             await journal.settled(first, timeout_s=30)
-        with pytest.raises(JournalFullError, match="has not reached the disk within 0.1 s"):
+        with pytest.raises(JournalFullError, match=r"has not reached the disk within 0\.1 s"):
             await journal.settled(first, timeout_s=0.1)
         assert (await journal.settled(second)).state == "accepted"  # nothing is on its way
         await journal.close(timeout_s=0)

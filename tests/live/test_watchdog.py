@@ -1,4 +1,4 @@
-"""The watchdog: a loop that stands still, or a journal without its thread, ends the process; a stopped machine does not."""
+"""The watchdog: a stalled loop or a dead journal thread ends the process; a process that was stopped goes on."""
 
 import os
 import signal
@@ -112,8 +112,8 @@ if "fairlead.engine.live.process" in open("/proc/self/cmdline").read() and not o
 def test_a_gateway_whose_journal_has_died_is_replaced_and_loses_nothing(tmp_path):
     app = write_app(
         tmp_path / "app.py",
-        "@app.function()\ndef echo(x):\n    while Path(__file__).with_name('hold').exists():\n        time.sleep(0.01)\n"
-        "    return x\napp.workflow('echo', echo)\n",
+        "@app.function()\ndef echo(x):\n    while Path(__file__).with_name('hold').exists():\n"
+        "        time.sleep(0.01)\n    return x\napp.workflow('echo', echo)\n",
     )
     now, done = tmp_path / "now", tmp_path / "done"
     site = tmp_path / "site"
