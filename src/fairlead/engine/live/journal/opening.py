@@ -13,7 +13,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from fairlead.engine.live.journal.entries import ID_PATTERN, JournalFullError
-from fairlead.engine.live.journal.store import APPLICATION_ID, VERSION, bring_up_to_date, connect, create
+from fairlead.engine.live.journal.schema import APPLICATION_ID, VERSION, bring_up_to_date, create
+from fairlead.engine.live.journal.store import connect
 from fairlead.errors import ConfigError, Fault
 
 _CHECKED_BYTES = 256 * 2**20  # a larger file is not read through at each start: that would take seconds

@@ -24,8 +24,6 @@ from fairlead.engine.live.journal.entries import (
 )
 from fairlead.errors import FairleadError
 
-APPLICATION_ID = 0x46524C44  # "FRLD"
-VERSION = 2
 COLUMNS = (
     "id, workflow, state, attempts, accepted_at, deadline, request_id, traceparent, callback_url, finished_at, reason, "
     "cost_usd, delivery, delivery_attempts, delivery_note, result"
@@ -37,68 +35,6 @@ _PRUNED_FOR_SPACE = 16  # at once: results may be large
 _LEAST_KEPT_S = 60.0  # a result is not pruned for its size before somebody could fetch it
 _VACUUMED_AT_ONCE = 512  # pages
 _SPARE_PAGES = 1024  # free pages that are kept for the next requests
-
-# `ended_on` and `age_s` are instants of the journal's own clock. Keys outlive the requests that they came with.
-_AGES = """
-CREATE INDEX requests_by_end ON requests (ended_on) WHERE ended_on IS NOT NULL;
-CREATE TABLE keys (
-    workflow TEXT NOT NULL,
-    key TEXT NOT NULL,
-    id TEXT NOT NULL,
-    digest BLOB NOT NULL,
-    ended_on REAL NOT NULL,
-    PRIMARY KEY (workflow, key)
-) WITHOUT ROWID;
-CREATE INDEX keys_by_end ON keys (ended_on);
-CREATE TABLE clock (age_s REAL NOT NULL);
-INSERT INTO clock VALUES (0);
-"""
-_SCHEMA = f"""
-PRAGMA auto_vacuum = INCREMENTAL;
-PRAGMA journal_mode = WAL;
-BEGIN IMMEDIATE;
-CREATE TABLE requests (
-    seq INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    workflow TEXT NOT NULL,
-    state TEXT NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    accepted_at REAL NOT NULL,
-    deadline REAL,
-    budget_usd REAL,
-    request_id TEXT,
-    traceparent TEXT,
-    callback_url TEXT,
-    key TEXT,
-    digest BLOB,
-    finished_at REAL,
-    reason TEXT,
-    cost_usd REAL NOT NULL DEFAULT 0,
-    ran_as TEXT,
-    delivery TEXT,
-    delivery_attempts INTEGER NOT NULL DEFAULT 0,
-    delivery_note TEXT,
-    body BLOB,
-    result BLOB,
-    ended_on REAL
-);
-CREATE UNIQUE INDEX requests_by_key ON requests (workflow, key) WHERE key IS NOT NULL;
-CREATE INDEX requests_open ON requests (seq) WHERE finished_at IS NULL;
-CREATE INDEX requests_undelivered ON requests (seq) WHERE delivery = 'pending';
-{_AGES}
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {VERSION};
-COMMIT;
-"""
-_FROM_VERSION_1 = f"""
-BEGIN IMMEDIATE;
-ALTER TABLE requests ADD COLUMN ended_on REAL;
-UPDATE requests SET ended_on = 0 WHERE finished_at IS NOT NULL;
-DROP INDEX requests_by_end;
-{_AGES}
-PRAGMA user_version = {VERSION};
-COMMIT;
-"""
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -114,17 +50,6 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def create(connection: sqlite3.Connection) -> None:
-    """Make the tables of an empty file."""
-    connection.executescript(_SCHEMA)
-
-
-def bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
-    """Change a sound file of an earlier format into one of this format."""
-    if version == 1:
-        connection.executescript(_FROM_VERSION_1)
 
 
 def read_entry(connection: sqlite3.Connection, id: str) -> Entry | None:

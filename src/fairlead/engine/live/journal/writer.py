@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from time import monotonic
 
 import msgspec
@@ -152,7 +153,7 @@ class Writer:
                     error = self._write_apart(chunk)
                 elif error is not None:
                     self._held.extendleft(reversed(chunk))
-        self._tell_unwritten(set(map(id, group)), self.fault or "earlier endings go first")
+        self._tell_unwritten(group, self.fault or "earlier endings go first")
         accepts = [op for op in group if isinstance(op, AcceptOp)]
         if accepts:
             self._write_together(accepts)
@@ -178,11 +179,13 @@ class Writer:
     def _hold(self, group: Sequence[Op], why: Exception) -> None:
         """Keep what was promised, and tell those who wait for it that it is not on disk."""
         self._held.extend(op for op in group if isinstance(op, FinalOp | DeliveryOp))
-        self._tell_unwritten(set(map(id, group)), str(why))
+        self._tell_unwritten(group, str(why))
 
-    def _tell_unwritten(self, those: set[int], why: str) -> None:
-        told = Written()
-        told.unwritten += [(op.id, why) for op in self._held if isinstance(op, FinalOp) and id(op) in those]
+    def _tell_unwritten(self, group: Sequence[Op], why: str) -> None:
+        """Tell of what is held of a group, which came last."""
+        told, those = Written(), set(map(id, group))
+        newest = islice(reversed(self._held), len(group))
+        told.unwritten += [(op.id, why) for op in newest if isinstance(op, FinalOp) and id(op) in those]
         if told.unwritten:
             self._told(told)
 
