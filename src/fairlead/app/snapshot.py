@@ -57,12 +57,12 @@ def read_snapshot(path: Path) -> Snapshot:
 def keep_snapshot(folder: Path, snapshot: Snapshot) -> Path:
     """Write a snapshot; it is on disk when this returns. Raises `OSError`.
 
-    The file is named by its content: one that is there already is the same.
+    The file is named by its content: one that is there already, and sound, is the same.
     """
     data = msgspec.json.format(msgspec.json.encode(snapshot), indent=1)
     path = folder / f"{snapshot.manifest.name}-{sha256(data).hexdigest()[:16]}{SUFFIX}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not path.exists():
+    if not path.exists() or path.read_bytes() != data:
         write_synced(path, data)
     return path
 
