@@ -11,12 +11,10 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import msgspec
@@ -29,13 +27,13 @@ from fairlead.engine.live.host import Host, Options
 from fairlead.engine.live.journal import Journal
 from fairlead.engine.live.nodes import nodes_of
 from fairlead.engine.live.order import ServeOrder
+from fairlead.engine.live.statefolder import sole_user
 from fairlead.engine.live.supervisor import CANNOT_START
-from fairlead.errors import ConfigError, FairleadError, Fault
+from fairlead.engine.live.watchdog import FAULTY, Watchdog
+from fairlead.errors import FairleadError
 from fairlead.workload import PolicyChoice
 
 _PR_SET_PDEATHSIG = 1
-_LOCK_WAIT_S = 3.0
-_FAULTY = 70  # exit code: a fault of our own
 _GC_THRESHOLD = 50_000  # objects: a collection in the middle of a request costs it milliseconds
 
 
@@ -46,37 +44,13 @@ def main(text: str) -> int:
         _die_with(order.supervisor)
     try:
         settings = _settings(order, take_secrets())
-        with socket.socket(fileno=order.listen_fd) as listening, _sole_user(Path(order.state)):
+        with socket.socket(fileno=order.listen_fd) as listening, sole_user(Path(order.state), say):
             settings.check([listening])
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return runner.run(_serve(order, settings, listening))
     except FairleadError as error:
         print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the process's own last words
         return 1 if order.is_restart else CANNOT_START  # what was served once is tried again
-
-
-@contextmanager
-def _sole_user(state: Path) -> Iterator[None]:
-    """Take the state folder before anything in it is touched; ConfigError if another gateway has it."""
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-        file = open(state / "gateway.lock", "a+")  # noqa: SIM115 - closed below
-    except OSError as error:  # a full disk must not keep an app from being served; the journal has a lock of its own
-        say(f"the state folder cannot be locked: {error}")
-        yield
-        return
-    with file:
-        last = monotonic() + _LOCK_WAIT_S  # the gateway before may be about to end
-        while True:
-            try:
-                flock(file, LOCK_EX | LOCK_NB)
-                break
-            except OSError:
-                if monotonic() > last:
-                    what = "is in use by another gateway; stop that one, or choose another folder with --state."
-                    raise ConfigError(str(state), [Fault("", what)]) from None
-                sleep(0.05)
-        yield
 
 
 async def _serve(order: ServeOrder, settings: Settings, listening: socket.socket) -> int:
@@ -98,7 +72,8 @@ async def _serve(order: ServeOrder, settings: Settings, listening: socket.socket
         _write_address(Path(order.state), url, settings.certfile)
         if not order.is_restart:
             _announce(host, url)
-        await serve(host, journal, settings, [listening], stop)
+        with Watchdog(settings.stall_limit_s, lambda: journal.death, say):
+            await serve(host, journal, settings, [listening], stop)
     finally:
         await host.close()
     return 0
@@ -187,7 +162,7 @@ def _announce(host: Host, url: str) -> None:
 def _give_way(error: Exception) -> None:
     """End this process, as it cannot be trusted any more: the supervisor starts another, which has the journal."""
     say("".join(traceback.format_exception(error)) + "a fault of Fairlead; the gateway starts again")
-    os._exit(_FAULTY)
+    os._exit(FAULTY)
 
 
 def say(line: str) -> None:

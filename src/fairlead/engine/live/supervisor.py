@@ -102,7 +102,7 @@ class Supervisor:
             if code > 0 and not (is_restart or is_stable or self._has_served()):
                 self._say(f"the gateway ended with code {code} as soon as it was started, and would again")
                 return code
-            is_restart = True
+            is_restart |= is_stable or self._has_served()  # otherwise what is asked for was never served
             failures = 0 if is_stable else failures + 1
             delay_s = min(_MOST_DELAY_S, _FIRST_DELAY_S * 2 ** (failures - 1)) if failures > 1 else 0.0
             how = f"code {code}" if code >= 0 else signal.Signals(-code).name

@@ -148,11 +148,11 @@ async def put(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 
 async def delete(gateway: "Gateway", exchange: Exchange) -> Reply:
-    """Remove an app."""
+    """Remove an app, also one that is not served now, and end what waits for it."""
     require_upload(gateway)
-    manifest = find_app(gateway, exchange.names[0])
-    await remove(gateway, manifest.name)
-    return json_reply(Removed(manifest.name))
+    (name,) = exchange.names
+    await remove(gateway, name)
+    return json_reply(Removed(name))
 
 
 async def functions(gateway: "Gateway", exchange: Exchange) -> Reply:
@@ -246,8 +246,8 @@ ENDPOINTS = (
         delete,
         "Remove an app, after what is in flight",
         "Apps",
-        {200: Answer("It takes no more requests.", Removed)},
-        errors=(403, 404),
+        {200: Answer("It takes no more requests; asynchronous ones that waited for it have failed.", Removed)},
+        errors=(403, 404, 507),
         description="Needs the same rights as a deployment.",
     ),
     Endpoint(

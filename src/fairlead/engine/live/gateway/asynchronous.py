@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime
 from math import inf, isinf
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -100,7 +100,7 @@ async def keep(
     gateway.intake.check_input(full, value)
     if callback_url is not None:
         gateway.check_callback(callback_url)
-    deadline = None if deadline_s is None else time() + deadline_s
+    deadline, run_by = (None, None) if deadline_s is None else (time() + deadline_s, monotonic() + deadline_s)
     try:
         entry = Accept(
             workflow=full,
@@ -118,7 +118,7 @@ async def keep(
         # `then`, not the lines below: a client that leaves while the disk is busy must not leave a request behind
         # that is in the journal and that nobody runs.
         kept = await gateway.runner.journal.accept(
-            entry, then=lambda new: gateway.runner.add(Job(new.id, full, deadline, budget_usd), value)
+            entry, then=lambda new: gateway.runner.add(Job(new.id, full, run_by, budget_usd), value)
         )
     except KeyConflictError as error:
         raise Problem(422, "key_conflict", str(error)) from None
@@ -149,9 +149,13 @@ async def result(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 
 async def cancel(gateway: "Gateway", exchange: Exchange) -> Reply:
-    """Cancel a request that has not ended."""
+    """Cancel a request that has not ended: 202 once that is on disk, so that it never runs again."""
     entry = await _entry(gateway, exchange)
-    state = entry.state if entry.is_final else await gateway.runner.cancel(entry.id)
+    try:
+        state = entry.state if entry.is_final else await gateway.runner.cancel(entry.id)
+    except JournalFullError as error:
+        message = f"The request is not cancelled for certain: it stays open until that is on disk. {error}"
+        raise Problem(507, "journal_full", message, retry_after_s=error.retry_after_s) from None
     if state != "cancelled" or entry.is_final:
         raise Problem(409, "ended", f"The request has already ended ({state or 'just now'}): nothing to cancel.")
     return json_reply(Cancelled(entry.id, "cancelled"), 202)
@@ -245,7 +249,7 @@ ENDPOINTS = (
         cancel,
         "Cancel an asynchronous request",
         "Asynchronous requests",
-        answers={202: Answer("It was cancelled.", Cancelled)},
-        errors=(404, 409),
+        answers={202: Answer("It was cancelled, and never runs again.", Cancelled)},
+        errors=(404, 409, 507),
     ),
 )

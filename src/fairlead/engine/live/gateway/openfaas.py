@@ -282,7 +282,7 @@ ENDPOINTS = (
         "Remove a function that was registered alone",
         _TAG,
         {202: Answer("It takes no more requests.", RegisteredFunctions)},
-        errors=(400, 403, 404, 408, 409, 413, 415),
+        errors=(400, 403, 404, 408, 409, 413, 415, 507),
         body=Deletion,
     ),
     Endpoint(
