@@ -224,7 +224,6 @@ def {name}(x):
     return x
 app.workflow("{name}", {name})
 """
-TOKEN = "a-token-for-tests-0123456789"
 
 
 def test_one_whose_workflow_is_not_served_waits_until_it_is(tmp_path):
@@ -233,7 +232,7 @@ def test_one_whose_workflow_is_not_served_waits_until_it_is(tmp_path):
         urls = [accept(gateway, "work", number).json()["status_url"] for number in range(40)]
         wait_until(lambda: len(slow.calls) == 32)
     settings = {"token": TOKEN, "allow_deploy": True}
-    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    bearer = OPERATOR
     with running(SmallHost({"other.echo": lambda value, _: value}), tmp_path, **settings) as gateway:
         assert gateway.send("GET", urls[0], headers=bearer).json()["state"] == "accepted"
         for name in ("else", "work"):  # another generation without the workflow changes nothing
