@@ -27,12 +27,13 @@ class Served:
         self.store = store
         self.log = log
 
-    def begin(self, workflow: str, value: object, deadline_s: float | None = None) -> tuple[int, asyncio.Future]:
-        """Submit a request: its number, and its ending to come."""
+    def begin(
+        self, workflow: str, value: object, deadline_s: float | None = None, late_limit_s: float | None = None
+    ) -> tuple[int, asyncio.Future]:
+        """Submit a request: its number, and its ending to come. With `late_limit_s` as one whose caller waits."""
         future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        return self.runtime.submit(
-            workflow, encode(value), deadline_s=deadline_s, budget_usd=None, done=future.set_result
-        ), future
+        how = {"deadline_s": deadline_s, "budget_usd": None, "late_limit_s": late_limit_s}
+        return self.runtime.submit(workflow, encode(value), done=future.set_result, **how), future
 
     async def call(self, workflow: str, value: object, deadline_s: float | None = None) -> Ending:
         """Submit a request and wait for its ending."""

@@ -141,10 +141,13 @@ class Host:
         deadline_s: float | None = None,
         budget_usd: float | None = None,
         done: Done,
+        late_limit_s: float | None = None,
     ) -> Ticket:
         """Take a request. See `Runtime.submit`; UnknownNameError if there is no such workflow."""
         deployment, name = self._find(workflow)
-        request = deployment.runtime.submit(name, value, deadline_s=deadline_s, budget_usd=budget_usd, done=done)
+        request = deployment.runtime.submit(
+            name, value, deadline_s=deadline_s, budget_usd=budget_usd, done=done, late_limit_s=late_limit_s
+        )
         return Ticket(deployment.runtime.manifest.name, deployment.generation, request)
 
     def cancel(self, ticket: Accepted, /) -> None:
@@ -226,11 +229,17 @@ class Host:
             raise UnknownNameError("function", function, runtime.scenario.functions)
         return runtime
 
+    def obstacles(self) -> tuple[str, ...]:
+        """Why workflows cannot run now, as sentences; empty if all of them can."""
+        return tuple(line for deployment in self._apps.values() for line in deployment.runtime.obstacles())
+
     def status(self) -> Status:
         """How it all stands."""
+        obstacles = self.obstacles()
         return Status(
             uptime_s=monotonic() - self._began,
-            is_ready=self.is_ready,
+            is_ready=self.is_ready and not obstacles,
+            obstacles=obstacles,
             is_draining=self.is_draining,
             apps=tuple(self._app_status(name, deployment) for name, deployment in self._apps.items()),
         )
@@ -326,6 +335,7 @@ class Host:
 
     def _retire(self, deployment: _Deployment) -> None:
         name = deployment.runtime.manifest.name
+        deployment.runtime.retire()
         self._former.setdefault(name, []).append(deployment)
         task = asyncio.ensure_future(self._finish(name, deployment))
         self._ending.add(task)

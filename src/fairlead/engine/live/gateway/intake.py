@@ -9,16 +9,17 @@ from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.served import Accepted, Served
 from fairlead.engine.live.gateway.tallies import Tallies
 from fairlead.engine.live.values import Ending
-from fairlead.errors import UnknownNameError
+from fairlead.errors import HeldAtZeroError, UnknownNameError
 
 
 class Intake:
     """Hands requests to the host and waits for their end."""
 
-    def __init__(self, host: Served, inbox: Inbox, tallies: Tallies) -> None:
+    def __init__(self, host: Served, inbox: Inbox, tallies: Tallies, late_limit_s: float = 30.0) -> None:
         self.host = host
         self.inbox = inbox
         self.tallies = tallies
+        self._late_limit_s = late_limit_s
         self.is_stopping = False
         self._full_names: dict[str, str] = {}
         self._open: dict[asyncio.Future[Ending], Accepted] = {}
@@ -84,11 +85,20 @@ class Intake:
                 host.release(ending.value)
 
         try:
-            ticket = host.submit(full, value, deadline_s=deadline_s, budget_usd=budget_usd, done=done)
+            ticket = host.submit(
+                full,
+                value,
+                deadline_s=deadline_s,
+                budget_usd=budget_usd,
+                done=done,
+                late_limit_s=self._late_limit_s,
+            )
         except BaseException as error:
             self.inbox.leave(full)
             if isinstance(error, UnknownNameError):  # it went between the two calls
                 raise Problem(404, "unknown_workflow", str(error)) from None
+            if isinstance(error, HeldAtZeroError):
+                raise Problem(503, "held_at_zero", str(error), reason="held-at-zero", retry_after_s=5.0) from None
             raise
         self._open[waiting] = ticket
         if connection is not None:

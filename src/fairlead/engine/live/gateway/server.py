@@ -45,7 +45,7 @@ async def serve(
         for notice in journal.notices:
             _log.warning("%s", notice)
         courier = Courier(journal, allowed, secret=settings.callback_secret)
-        intake = Intake(host, Inbox(settings.max_open), Tallies())
+        intake = Intake(host, Inbox(settings.max_open), Tallies(), settings.late_limit_s)
         runner = Runner(journal, intake, settings.max_async)
         census = Census()
         config = uvicorn.Config(
