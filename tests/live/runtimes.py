@@ -53,7 +53,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder: Path, source: str, policy: str = "fifo", **parameters: object):
+async def served(folder: Path, source: str, policy: str = "fifo", *, warms_up: bool = True, **parameters: object):
     """Serve an app file with this text."""
     path = folder / "app.py"
     path.write_text(HEAD + dedent(source))
@@ -61,7 +61,7 @@ async def served(folder: Path, source: str, policy: str = "fifo", **parameters: 
     scenario = replace(scenario_of(manifest), policy=PolicyChoice(name=policy, parameters=parameters))
     store, log = Store.make(), []
     backend = LocalBackend(str(path), scenario.cluster, make_limiter(), store, log.append)
-    runtime = Runtime(manifest, scenario, backend, log.append)
+    runtime = Runtime(manifest, scenario, backend, log.append, warms_up=warms_up)
     try:
         await runtime.open()
         yield Served(runtime, store, log)

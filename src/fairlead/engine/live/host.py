@@ -53,7 +53,8 @@ class Options:
     `policy` and `scaler` win over what an app names; without a `policy`, its parameters go to the app's own. Of nodes,
     `overcommit` says how many times their vCPUs they promise; None leaves them as they are. `limits` is a kind of
     limiter; None for the best that works here. `nodes` take the place of those that apps ask for. `is_watched` says
-    whether the monitor watches the nodes; None for where there is a scaler. After a restart (`is_restart`) what cannot
+    whether the monitor watches the nodes; None for where there is a scaler. `warms_up` says whether the examples of
+    apps run before they are served. After a restart (`is_restart`) what cannot
     be started now is tried again, not given up.
     """
 
@@ -65,6 +66,7 @@ class Options:
     limits: str | None = None
     nodes: EmulatedNodes | None = None
     is_watched: bool | None = None
+    warms_up: bool = True
     records: bool = True
     record_bytes: int = 256 << 20
     is_restart: bool = False
@@ -297,7 +299,16 @@ class Host:
         record = self._record(manifest, scenario, generation) if self._options.records else None
         watched = self._options.is_watched
         try:
-            runtime = Runtime(manifest, scenario, backend, self._log, record, broken=self._broken, is_watched=watched)
+            runtime = Runtime(
+                manifest,
+                scenario,
+                backend,
+                self._log,
+                record,
+                broken=self._broken,
+                is_watched=watched,
+                warms_up=self._options.warms_up,
+            )
             try:
                 await runtime.open(is_patient=self._options.is_restart and not self.is_ready)
             except BaseException:

@@ -99,6 +99,10 @@ class WarmPool:
             and not (is_kept and not (sets[function].target if function in sets else self._wanted[function]))
         }
 
+    def ready_instances(self, function: str) -> list[int]:
+        """The instances of a function that have started, oldest first."""
+        return [i for i, name in self._function.items() if name == function and i not in self._starting]
+
     def started(self, instance: int, function: str) -> None:
         """An instance is being started."""
         self._function[instance] = function

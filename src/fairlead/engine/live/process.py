@@ -133,6 +133,7 @@ def _options(order: ServeOrder) -> Options:
         limits=order.limits,
         nodes=None if order.nodes is None else nodes_of(order.nodes),
         is_watched=order.monitor,
+        warms_up=order.warms_up,
         records=order.records,
         is_restart=order.is_restart,
         apps=tuple(Path(path) for path in order.apps),

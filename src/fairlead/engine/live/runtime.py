@@ -29,6 +29,7 @@ from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
 from fairlead.engine.live.tally import Tally
 from fairlead.engine.live.transit import Done, OpenRequest, Transit
 from fairlead.engine.live.values import Ending, Outcome, Result, Value
+from fairlead.engine.live.warmup import WarmUp
 from fairlead.engine.live.watch import NodeWatch
 from fairlead.errors import ConfigError, FairleadError, Fault, PolicyError
 from fairlead.model import Refusal, Request
@@ -69,6 +70,7 @@ class Runtime:
         record: Takes the run's records; None keeps none.
         seed: Of the policies' own randomness.
         is_watched: Whether the nodes are watched by the monitor; None for where there is a scaler, if it can be done.
+        warms_up: Whether the examples of the app run before it is served, unless the app itself forbids it.
         broken: Called with a fault of ours: effects are lost, so requests would stay open for ever, and only a new
             start helps. Without it the fault is raised.
     """
@@ -84,6 +86,7 @@ class Runtime:
         broken: Callable[[Exception], None] | None = None,
         *,
         is_watched: bool | None = None,
+        warms_up: bool = True,
     ) -> None:
         self._broken = broken
         self._is_watched = is_watched
@@ -124,6 +127,8 @@ class Runtime:
         self.tally = Tally(manifest, self.controller)
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
         self._pool = WarmPool(manifest, self.controller, self.order, log)
+        self._warms_up = warms_up and manifest.warm_up
+        self._warm_up = WarmUp(manifest, backend, self._pool, log, self.lost)
         self._obstacles = Obstacles(manifest, self.controller, self._pool)
         self._act: dict[type, Callable[..., None]] = {
             fx.StartInstance: self._start_instance,
@@ -139,7 +144,7 @@ class Runtime:
     # --- the gateway's side ----------------------------------------------------------------------------------------
 
     async def open(self, *, is_patient: bool = False) -> None:
-        """Start the back end and the first instances, and wait until each function has one.
+        """Start the back end and the first instances, wait until each function has one, and run the examples on them.
 
         ConfigError if one cannot start; to the patient, that is no error: it is tried again, while others serve.
         """
@@ -150,6 +155,8 @@ class Runtime:
         await self._begin_watch()
         self._pool.fill(is_patient=is_patient, is_scaled=self._scaling is not None)
         await self._pool.is_filled()
+        if self._warms_up:
+            await self._warm_up.run()
 
     async def _begin_watch(self) -> None:
         """Have the nodes watched. ConfigError where that was asked for and cannot be."""
@@ -367,11 +374,15 @@ class Runtime:
         if running is not None and running.is_ready and running.batch >= 0:
             self._transit.forget(running.batch)
         self._vcpus.pop(instance, None)
+        self._warm_up.lost(instance, error)
         self._pool.stopped(instance, error)
         self._note(ev.InstanceLost(instance, error))
 
     def finished(self, batch: int, results: Sequence[Result], work_s: float) -> None:
         """A batch has ended: its instance has nothing to do until the controller knows."""
+        if batch < 0:
+            self._warm_up.finished(batch, results)
+            return
         found = self._transit.finish(batch, results, self.now)
         if found is None:
             return
