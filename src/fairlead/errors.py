@@ -5,6 +5,7 @@ FairleadError
 ├── UnknownNameError       nothing goes by that name; carries the near misses
 │   └── UnknownPolicyError
 ├── DuplicateNameError     two things claim one name
+├── HeldAtZeroError        a workflow cannot run: an operator holds one of its functions at zero instances
 ├── PolicyError            a policy raised; carries what was recorded until then
 ├── UncoveredError         the compiled engine cannot do this run, and why
 └── MissingExtraError      an optional dependency is not installed
@@ -65,6 +66,17 @@ class UnknownPolicyError(UnknownNameError):
 
     def __init__(self, name: str, available: Iterable[str]) -> None:
         super().__init__("policy", name, available)
+
+
+class HeldAtZeroError(FairleadError):
+    """A workflow cannot run, since an operator holds one of its functions at zero instances."""
+
+    def __init__(self, app: str, workflow: str, function: str) -> None:
+        self.function = function
+        super().__init__(
+            f"Workflow {app}.{workflow} cannot run: an operator holds its function {function} at 0 instances. To give "
+            f'it back, POST {{"instances": null}} to /v1/apps/{app}/functions/{function}/scale.'
+        )
 
 
 class DuplicateNameError(FairleadError):

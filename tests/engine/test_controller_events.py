@@ -6,12 +6,13 @@ from toy_policies import Doing
 from fairlead.engine.core import Controller
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
+from fairlead.engine.core.books import NoRows
 from fairlead.model import Node, Request
 from fairlead.testing import declared, scenario
 
 
-def controller(**settings):
-    return Controller(scenario(declared(1.0, cold_start_s=0.5), **settings), Doing())
+def controller(recorder=None, **settings):
+    return Controller(scenario(declared(1.0, cold_start_s=0.5), **settings), Doing(), recorder=recorder)
 
 
 def arrived(id=0, at=0.0):
@@ -124,3 +125,14 @@ def test_keep_alive_is_its_own_timer():
     (stop,) = it.handle(11.0, [])
     assert (type(stop), stop.instance) == (fx.StopInstance, start.instance)
     assert it.timers.next() == float("inf")
+
+
+def test_a_run_that_is_not_recorded_keeps_no_row():
+    it = controller(recorder := NoRows())
+    for second in range(3000):
+        (effect,) = it.handle(second, [arrived(second, second)])
+        if isinstance(effect, fx.StartInstance):
+            (effect,) = it.handle(second, [ev.InstanceReady(effect.instance)])
+        it.handle(second + 0.5, [ev.Finished(effect.batch, 0.5)])
+    it.finish()
+    assert [recorder.requests, recorder.invocations, recorder.instances] == [[], [], []]

@@ -79,7 +79,7 @@ class SmallHost:
             names = [*(spec.name for spec in known.workflows), workflow] if known else [workflow]
             self._manifests[app] = manifest_of(app, *names)
 
-    def submit(self, workflow, value: Value, *, deadline_s=None, budget_usd=None, done):
+    def submit(self, workflow, value: Value, *, deadline_s=None, budget_usd=None, done, late_limit_s=None):
         manifest, spec = self.workflow(workflow)
         full = f"{manifest.name}.{spec.name}"
         self.calls.append(full)
@@ -126,6 +126,9 @@ class SmallHost:
         if name not in found:
             raise UnknownNameError("workflow", name, found)
         return found[name]
+
+    def obstacles(self) -> tuple[str, ...]:
+        return ()
 
     def manifests(self) -> tuple[Manifest, ...]:
         return tuple(self._manifests.values())

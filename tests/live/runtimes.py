@@ -27,12 +27,13 @@ class Served:
         self.store = store
         self.log = log
 
-    def begin(self, workflow: str, value: object, deadline_s: float | None = None) -> tuple[int, asyncio.Future]:
-        """Submit a request: its number, and its ending to come."""
+    def begin(
+        self, workflow: str, value: object, deadline_s: float | None = None, late_limit_s: float | None = None
+    ) -> tuple[int, asyncio.Future]:
+        """Submit a request: its number, and its ending to come. With `late_limit_s` as one whose caller waits."""
         future: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        return self.runtime.submit(
-            workflow, encode(value), deadline_s=deadline_s, budget_usd=None, done=future.set_result
-        ), future
+        how = {"deadline_s": deadline_s, "budget_usd": None, "late_limit_s": late_limit_s}
+        return self.runtime.submit(workflow, encode(value), done=future.set_result, **how), future
 
     async def call(self, workflow: str, value: object, deadline_s: float | None = None) -> Ending:
         """Submit a request and wait for its ending."""
@@ -53,7 +54,13 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    folder: Path, source: str, policy: str = "fifo", store: Store | None = None, max_items: int = 10_000, **parameters
+    folder: Path,
+    source: str,
+    policy: str = "fifo",
+    store: Store | None = None,
+    max_items: int = 10_000,
+    warms_up: bool = True,
+    **parameters,
 ):
     """Serve an app file with this text."""
     path = folder / "app.py"
@@ -62,7 +69,7 @@ async def served(
     scenario = replace(scenario_of(manifest), policy=PolicyChoice(name=policy, parameters=parameters))
     store, log = store or Store.make(), []
     backend = LocalBackend(str(path), scenario.cluster, make_limiter(), store, log.append, max_items=max_items)
-    runtime = Runtime(manifest, scenario, backend, log.append, max_items=max_items)
+    runtime = Runtime(manifest, scenario, backend, log.append, max_items=max_items, warms_up=warms_up)
     try:
         await runtime.open()
         yield Served(runtime, store, log)

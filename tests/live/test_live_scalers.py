@@ -28,7 +28,7 @@ from fairlead.engine.live.runtime import Runtime
 from fairlead.engine.live.store import Store
 from fairlead.errors import ConfigError
 from fairlead.policy import Policy, make_policy
-from fairlead.policy.base import Action, Resize, Scale, View
+from fairlead.policy.base import Action, Grow, Resize, Scale, Shrink, View
 from fairlead.policy.simppo.checkpoint import Checkpoint, Description, Trained, write_checkpoint
 from fairlead.policy.simppo.observation import Encoding
 from fairlead.runlog import read_scaling
@@ -226,9 +226,10 @@ def test_a_node_promises_more_than_it_has_only_if_it_is_told_to(tmp_path):
 
 @dataclass
 class Odd(Policy):
-    """Wants three replicas, notes something, and fails when it is told to."""
+    """Wants three replicas, notes something, and fails or asks for nodes when it is told to."""
 
     fails: str = ""
+    grows: str = ""
     asked = 0
 
     def prepare(self, site, rng) -> None:
@@ -236,6 +237,8 @@ class Odd(Policy):
 
     def adjust(self, view: View) -> Iterator[Action]:
         self.asked += 1
+        if self.grows:
+            yield from (Grow(self.grows), Shrink(self.grows))
         for function in self._functions:
             yield Scale(function, 3)
         if self.fails == "adjust" and self.asked > 1:
@@ -268,6 +271,44 @@ def test_a_scaler_that_raises_gives_way_to_a_rule_and_takes_no_replica_with_it(t
             assert any("RuntimeError: as asked; hpa takes over" in line for line in app.log)
             await until(lambda: app.runtime.controller.decisions.adjustments >= 4)
             assert app.runtime.controller.replicas.sets["nap"].target == 3
+            assert await app.answer("main", 0.0) == "rested"
+
+    run(test)
+
+
+def test_an_operators_order_wins_over_the_scaler_until_it_is_taken_back(tmp_path, monkeypatch):
+    async def test():
+        with_odd(monkeypatch, Odd())
+        async with scaled(tmp_path, NAP, "odd", {}) as app:
+            decisions = app.runtime.controller.decisions
+
+            def nap():
+                return app.runtime.tally.functions()[0]
+
+            await until(lambda: nap().replicas == 3)
+            assert nap().held is None
+            app.runtime.scale("nap", 1)
+            await until(lambda: nap().replicas == 1)
+            asked = decisions.adjustments
+            await until(lambda: decisions.adjustments >= asked + 3)
+            assert (nap().replicas, nap().held) == (1, "operator")
+            assert app.runtime.refused_actions >= 2  # one per control period
+            app.runtime.scale("nap", None)
+            await until(lambda: nap().replicas == 3)
+            assert nap().held is None
+            assert app.runtime.policy_errors == 0
+
+    run(test)
+
+
+def test_a_cluster_that_cannot_grow_refuses_and_everything_goes_on(tmp_path, monkeypatch):
+    async def test():
+        with_odd(monkeypatch, Odd(grows="local"))
+        async with scaled(tmp_path, NAP, "odd", {}) as app:
+            await until(lambda: app.runtime.controller.decisions.adjustments >= 3)
+            assert app.runtime.refused_actions >= 4  # a Grow and a Shrink per control period
+            assert app.runtime.controller.replicas.sets["nap"].target == 3  # what it wanted after them
+            assert app.runtime.policy_errors == 0
             assert await app.answer("main", 0.0) == "rested"
 
     run(test)

@@ -377,6 +377,7 @@ def _one_of_each() -> list[ev.Event]:
         [6, 1],
         [8, "Retire", {"instance": 1}],
         [9, "n", [0.5, 1.0]],
+        [10, 1, "too late"],
     ]
     return decode_instant([0.0, rest])[1]
 

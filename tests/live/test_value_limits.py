@@ -118,6 +118,11 @@ def test_a_map_takes_a_list_of_at_most_max_items(world, endpoint):
     assert world.ask("POST", path, body([0] * 100)).status in (200, 202)
 
 
+def test_a_map_over_an_empty_list_is_answered_at_once(world):
+    assert world.call("map", []).json["output"] == []
+    assert world.call("split", 0).json["output"] == []
+
+
 def test_a_tensor_that_a_map_cannot_take_is_refused(world):
     def infer(size, shape):
         tensor = {"name": "x", "shape": shape, "datatype": "INT64", "data": [0] * size}

@@ -55,6 +55,8 @@ class App:
         nodes: Parts of the machine that are treated as nodes; without any, the whole machine is one. See `node`.
         policy: Who decides, by name; `fairlead policies` lists them.
         parameters: Those of the policy that are not left at their defaults.
+        warm_up: Whether the examples of its workflows are run once before it is served. Choose False where calling a
+            function has an effect outside, such as sending a message.
     """
 
     def __init__(
@@ -64,12 +66,16 @@ class App:
         nodes: Sequence[NodeSpec] = (),
         policy: str = "punctual",
         parameters: Mapping[str, object] = MappingProxyType({}),
+        warm_up: bool = True,
     ) -> None:
         self.name = checked_name(name, "an app")
         if not isinstance(policy, str) or not policy:
             raise ValueError(f"policy must be the name of a policy; got {policy!r}.")
         self.policy = policy
         self.parameters = dict(parameters)
+        if not isinstance(warm_up, bool):
+            raise ValueError(f"warm_up must be True or False; got {warm_up!r}.")
+        self.warm_up = warm_up
         self._functions: dict[str, AppFunction] = {}
         self._workflows: dict[str, AppWorkflow] = {}
         self._nodes: dict[str, NodeSpec] = {}
@@ -213,7 +219,8 @@ class App:
             body: A function, `a >> b`, `fork`, `each`, `switch`.
             slo: How soon it must answer, such as "800ms" or 0.8 (seconds); None is no objective.
             cost_usd: What one request may cost at most.
-            example: An input to try it with: `fairlead profile` and `fairlead load` take it.
+            example: An input to try it with: `fairlead profile` and `fairlead load` take it, and `fairlead serve` runs
+                it once before it takes requests.
             description: One sentence for those who call it.
         """
         checked_name(name, "a workflow")
@@ -262,6 +269,7 @@ class App:
             nodes=tuple(self._nodes.values()),
             policy=self.policy,
             parameters=self.parameters,
+            warm_up=self.warm_up,
         )
         try:
             same = msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest) == manifest

@@ -120,7 +120,10 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An app: functions, workflows, and the nodes it asks for (none: this whole machine, as one)."""
+    """An app: functions, workflows, and the nodes it asks for (none: this whole machine, as one).
+
+    `warm_up` says whether the examples of its workflows may be run before it is served.
+    """
 
     name: str
     functions: tuple[FunctionSpec, ...]
@@ -128,3 +131,4 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     nodes: tuple[NodeSpec, ...] = ()
     policy: str = "punctual"
     parameters: Mapping[str, object] = {}
+    warm_up: bool = True

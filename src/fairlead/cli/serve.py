@@ -71,6 +71,9 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="PEM certificate chain: serve TLS; needs --keyfile.")
     ] = None,
     keyfile: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM private key of --certfile.")] = None,
+    no_warm_up: Annotated[
+        bool, typer.Option("--no-warm-up", help="Do not run the examples of workflows before serving.")
+    ] = False,
     no_records: Annotated[bool, typer.Option("--no-records", help="Keep no records of the run.")] = False,
 ) -> None:
     """Serve apps over HTTP: admit what can be in time, refuse the rest at once, and survive crashes."""
@@ -95,6 +98,7 @@ def serve(
         limits=limits,
         nodes=None if nodes is None else nodes_text(nodes),
         monitor=monitor,
+        warms_up=not no_warm_up,
         records=not no_records,
         token_file=None if token_file is None else str(token_file.resolve()),
         allow_deploy=allow_deploy,

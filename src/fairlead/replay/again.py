@@ -97,12 +97,12 @@ def left_out(run: LoggedRun) -> Mapping[str, int]:
 
 
 def _given(run: LoggedRun) -> list[tuple[float, ev.Event]]:
-    """What came from outside: requests, cancellations, orders that name no instance, nodes lost and back."""
+    """What came from outside: requests, cancellations, expiries, orders that name no instance, nodes lost and back."""
     nodes = {node.name for node in run.head.scenario.cluster.nodes}
     given: list[tuple[float, ev.Event]] = []
     for now, events in run.instants:
         for event in events:
-            if isinstance(event, ev.Arrived | ev.Cancelled | ev.NodeLost | ev.Pressure):
+            if isinstance(event, ev.Arrived | ev.Cancelled | ev.Expired | ev.NodeLost | ev.Pressure):
                 given.append((now, event))
             elif isinstance(event, ev.Ordered):
                 if not isinstance(event.action, Retire):

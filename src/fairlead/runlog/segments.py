@@ -34,6 +34,7 @@ EVENTS = (
     "Arrived",  # id, workflow, arrival, deadline, budget_usd, items
     "Ordered",
     "Signalled",
+    "Expired",
 )
 """The place of an event's class in here is its number on disk: append only."""
 

@@ -50,6 +50,27 @@ class Rows:
         """Nothing is given up."""
 
 
+class NoRows:
+    """The recorder of a run that is not recorded: it keeps no row."""
+
+    __slots__ = ("instances", "invocations", "requests")
+
+    def __init__(self) -> None:
+        self.requests: list[Row] = _Discarding()
+        self.invocations: list[Row] = _Discarding()
+        self.instances: list[Row] = _Discarding()
+
+    def trim(self) -> None:
+        """There is nothing to give up."""
+
+
+class _Discarding(list[Row]):
+    """A list that stays empty."""
+
+    def append(self, row: Row) -> None:
+        """Discard the row."""
+
+
 class Books:
     """Writes the rows, and shows finished invocations to the policies that want to see them."""
 

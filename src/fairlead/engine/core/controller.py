@@ -5,7 +5,7 @@ then the dispatcher once, and returns the effects. Drivers (`engine.sim`, `engin
 out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import repeat
 from math import inf
 
@@ -15,6 +15,7 @@ from fairlead.engine.core.belief import Beliefs
 from fairlead.engine.core.books import Books, Recorder, Rows
 from fairlead.engine.core.capacity import InstanceState, NodeState
 from fairlead.engine.core.decisions import Decisions
+from fairlead.engine.core.holds import Holds
 from fairlead.engine.core.placement import Placement
 from fairlead.engine.core.pool import Pool
 from fairlead.engine.core.progress import RequestState, WorkflowPlan
@@ -39,6 +40,8 @@ class Controller:
         stopwatch: Where the caller wants decision times measured, its clock; the controller has none.
         names: What the two policies are called in messages.
         recorder: Takes the rows of the books; without one, they are all kept.
+        growable: The kinds of nodes that the driver can add and remove; None for all. A `Grow` or `Shrink` of any other
+            kind is refused.
     """
 
     __slots__ = (
@@ -53,6 +56,8 @@ class Controller:
         "effects",
         "freed",
         "fresh",
+        "growable",
+        "holds",
         "lost",
         "nodes",
         "now",
@@ -76,8 +81,10 @@ class Controller:
         stopwatch: Callable[[], float] | None = None,
         names: tuple[str, str] = ("dispatcher", "scaler"),
         recorder: Recorder | None = None,
+        growable: Collection[str] | None = None,
     ) -> None:
         self.scenario = scenario
+        self.growable = growable
         self.now = 0.0
         policies = zip(names, (dispatcher, scaler), strict=True)
         self.books = Books([(name, policy) for name, policy in policies if policy is not None], recorder or Rows())
@@ -92,6 +99,7 @@ class Controller:
         self.pool = Pool(self.placement, self.timers, self._stopped)
         self.beliefs = Beliefs(scenario, self.pool)
         self.replicas = Replicas(self)
+        self.holds = Holds(self.replicas)
         self.races = Races(self)
         self.requests: dict[int, RequestState] = {}
         self.fresh: list[int] = []
@@ -116,6 +124,7 @@ class Controller:
             ev.Pressure: self._pressure,
             ev.Signalled: self._signalled,
             ev.Cancelled: self._cancelled,
+            ev.Expired: self._expired,
             ev.Ordered: self.decisions.order,
         }
 
@@ -212,8 +221,13 @@ class Controller:
         request = event.request
         state = RequestState(request, self._plans[request.workflow])
         self.requests[request.id] = state
+        ready = state.begin(event.items)
+        if state.unresolved == 0:  # a map over an empty list is all there is to it
+            self.close(state, "completed", None, None)
+            self.effects.append(fx.Answer(self.now, request.id, "completed"))
+            return
         self.fresh.append(request.id)
-        for stage, item in state.begin(event.items):
+        for stage, item in ready:
             if stage.copies == 1:
                 self.waiting.add(state, stage, item, 1, self.now)
             else:
@@ -351,13 +365,19 @@ class Controller:
             node.signals = event.counters
 
     def _cancelled(self, event: ev.Cancelled) -> None:
-        state = self.requests.get(event.request)
+        self._refuse(event.request, "cancelled", "the client gave up")
+
+    def _expired(self, event: ev.Expired) -> None:
+        self._refuse(event.request, "dropped", event.reason)
+
+    def _refuse(self, request: int, outcome: str, reason: str) -> None:
+        """End a request that need not be answered any more, unless it has ended."""
+        state = self.requests.get(request)
         if state is None:
             self.stale_events += 1
             return
-        reason = "the client gave up"
-        self.close(state, "cancelled", reason, None)
-        self.effects.append(fx.Refuse(self.now, event.request, "cancelled", reason))
+        self.close(state, outcome, reason, None)
+        self.effects.append(fx.Refuse(self.now, request, outcome, reason))
 
     # --- ends --------------------------------------------------------------------------------------------------
 

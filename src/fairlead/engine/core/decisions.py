@@ -1,7 +1,9 @@
 """Asking the policies, and carrying out what they decide.
 
-Every action is checked against the state as it is when the action is yielded. One that cannot be carried out gives
-the reason, ends the call, and is kept among the refusals.
+Every action is checked against the state as it is when the action is yielded. One that cannot be carried out is kept
+among the refusals with the reason, and ends the call. Two kinds of refusal do not end it, since nothing that a policy
+yields next can rest on them: an action on a function that an operator holds, and a change of the cluster that the
+driver cannot make.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import msgspec
 
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
+from fairlead.engine.core.holds import HELD
 from fairlead.engine.core.races import is_wanted
 from fairlead.engine.core.view import ControllerView
 from fairlead.errors import PolicyError
@@ -37,9 +40,11 @@ class Decisions:
         "_decision_time",
         "_dispatcher",
         "_dispatcher_name",
+        "_holds",
         "_missed",
         "_next_batch",
         "_nodes",
+        "_order",
         "_pool",
         "_replicas",
         "_requests",
@@ -67,6 +72,7 @@ class Decisions:
     ) -> None:
         self._controller = controller
         self._beliefs = controller.beliefs
+        self._holds = controller.holds
         self._nodes = controller.nodes
         self._pool = controller.pool
         self._replicas = controller.replicas
@@ -90,6 +96,13 @@ class Decisions:
         self.adjustments = 0  # how often the scaler was asked
         self.refusals: list[Refusal] = []
         self.times_s: list[float] = []  # how long each call of the dispatcher really took
+        self._order: dict[type, Callable[..., str | None]] = {
+            base.Warm: self._warm,
+            base.Retire: self._retire,
+            base.Scale: self._replicas.scale,
+            base.Resize: self._replicas.resize,
+            base.Move: self._replicas.move,
+        }
         self._carry: dict[type, Callable[..., str | None]] = {
             base.Start: self._start,
             base.Reject: self._reject,
@@ -99,11 +112,11 @@ class Decisions:
             base.Wake: self._wake,
             base.Plan: self._plan,
             base.Searched: self._searched,
-            base.Scale: self._replicas.scale,
-            base.Resize: self._replicas.resize,
-            base.Move: self._replicas.move,
-            base.Grow: self._replicas.grow,
-            base.Shrink: self._replicas.shrink,
+            base.Scale: self._scaling,
+            base.Resize: self._scaling,
+            base.Move: self._scaling,
+            base.Grow: self._change_cluster,
+            base.Shrink: self._change_cluster,
         }
         if scaler is not None:
             self._await_control()
@@ -167,10 +180,17 @@ class Decisions:
         return self._scaler is not None and name == self._scaler_name
 
     def order(self, event: ev.Ordered) -> None:
-        """Carry out what an operator asks for, or note why it cannot be."""
-        refusal = self._carry[type(event.action)](event.action)
+        """Carry out what an operator or the driver asks for, or note why it cannot be."""
+        action = event.action
+        if event.holds and isinstance(action, base.Scale | base.Resize | base.Move):
+            refusal = self._holds.order(action)
+        else:
+            refusal = self._order[type(action)](action)
         if refusal is not None:
-            self.refusals.append(Refusal(now=self._controller.now, action=repr(event.action), reason=refusal))
+            self._note_refusal(action, refusal)
+
+    def _note_refusal(self, action: base.Action, reason: str) -> None:
+        self.refusals.append(Refusal(now=self._controller.now, action=repr(action), reason=reason))
 
     def ask_scaler(self, now: float) -> None:
         """Let the scaler adjust, once per control period."""
@@ -336,6 +356,21 @@ class Decisions:
 
     def _wake_up(self) -> None:
         self.wake_due = True
+
+    def _scaling(self, action: base.Scale | base.Resize | base.Move) -> str | None:
+        """What a policy wants of a function's replicas; an operator's order goes before it."""
+        if action.function in self._holds:
+            self._holds.remember(action)
+            self._note_refusal(action, HELD)
+            return None
+        return self._order[type(action)](action)
+
+    def _change_cluster(self, action: base.Grow | base.Shrink) -> str | None:
+        growable = self._controller.growable
+        if growable is not None and action.kind not in growable:
+            self._note_refusal(action, f"nodes of kind {action.kind!r} cannot be added or removed here")
+            return None
+        return self._replicas.grow(action) if isinstance(action, base.Grow) else self._replicas.shrink(action)
 
     def _plan(self, action: base.Plan) -> str | None:
         state = self._requests.get(action.request)

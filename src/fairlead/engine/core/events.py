@@ -62,6 +62,13 @@ class Cancelled(msgspec.Struct, frozen=True, gc=False):
     request: int
 
 
+class Expired(msgspec.Struct, frozen=True, gc=False):
+    """The deadline of a request is past and its caller is not kept waiting any longer; `reason` is what it is told."""
+
+    request: int
+    reason: str
+
+
 class Arrived(msgspec.Struct, frozen=True, gc=False):
     """A request came in; `items` is the length of its input, for a workflow that begins with a map."""
 
@@ -70,16 +77,21 @@ class Arrived(msgspec.Struct, frozen=True, gc=False):
 
 
 class Signalled(msgspec.Struct, frozen=True, gc=False):
-    """What the monitor saw of a node, on average of late: the counters of `fairlead.monitor.COUNTERS`, in order."""
+    """The monitor measured a node: the mean of its last samples of `fairlead.monitor.COUNTERS`, in that order."""
 
     node: str
     counters: tuple[float, ...]
 
 
 class Ordered(msgspec.Struct, frozen=True):
-    """An operator wants this done: warm an instance, scale a function, move it. Checked like a policy's action."""
+    """Somebody besides the policies wants this done. It is checked like a policy's action.
+
+    With `holds` it is an operator's order: until `Scale(function, None)` gives the function back, the policies may not
+    scale, resize or move it.
+    """
 
     action: Warm | Retire | Scale | Resize | Move
+    holds: bool = False
 
 
 Event = (
@@ -91,6 +103,7 @@ Event = (
     | InstanceReady
     | Finished
     | Cancelled
+    | Expired
     | Arrived
     | Ordered
 )
@@ -98,6 +111,18 @@ Event = (
 RANK: dict[type, int] = {
     kind: rank
     for rank, kind in enumerate(
-        (NodeLost, NodeJoined, Pressure, Signalled, InstanceLost, InstanceReady, Finished, Ordered, Cancelled, Arrived)
+        (
+            NodeLost,
+            NodeJoined,
+            Pressure,
+            Signalled,
+            InstanceLost,
+            InstanceReady,
+            Finished,
+            Ordered,
+            Cancelled,
+            Expired,
+            Arrived,
+        )
     )
 }

@@ -157,6 +157,12 @@ class Replicas:
         self._replace_all(found)
         return None
 
+    def unpin(self, function: str) -> None:
+        """Forget the node that a Move brought a function to; its replicas stay where they are."""
+        found = self.sets.get(function)
+        if found is not None:
+            found.node = None
+
     def grow(self, action: base.Grow) -> str | None:
         """Carry out a Grow."""
         if action.kind not in self._controller.scenario.cluster.kinds:

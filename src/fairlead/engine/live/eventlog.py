@@ -41,7 +41,7 @@ def _finished(event: ev.Finished) -> Entry:
 
 
 def _ordered(event: ev.Ordered) -> Entry:
-    return (_ORDERED, type(event.action).__name__, event.action)
+    return (_ORDERED, type(event.action).__name__, event.action, event.holds)
 
 
 def _any(event: ev.Event) -> Entry:
@@ -72,10 +72,10 @@ def _decode(entry: Sequence[object]) -> ev.Event:
         times = msgspec.convert([work_s, transfer_s], tuple[float, float])
         return ev.Finished(msgspec.convert(batch, int), *times, found)
     if number == _ORDERED:
-        name, action = entry[1:]
+        name, action, *holds = entry[1:]  # older logs do not say whether it holds
         if name not in _ACTIONS:
             raise msgspec.ValidationError(f"there is no action {name!r} to order")
-        return ev.Ordered(msgspec.convert(action, _ACTIONS[str(name)]))
+        return ev.Ordered(msgspec.convert(action, _ACTIONS[str(name)]), *msgspec.convert(holds, list[bool]))
     kind = _CLASSES[number]
     return msgspec.convert(dict(zip(kind.__struct_fields__, entry[1:], strict=True)), kind)
 

@@ -54,8 +54,9 @@ class Options:
     `policy` and `scaler` win over what an app names; without a `policy`, its parameters go to the app's own. Of nodes,
     `overcommit` says how many times their vCPUs they promise; None leaves them as they are. `limits` is a kind of
     limiter; None for the best that works here. `nodes` take the place of those that apps ask for. `is_watched` says
-    whether the monitor watches the nodes; None for where there is a scaler. After a restart (`is_restart`) what cannot
-    be started now is tried again, not given up. A list gives at most `max_items` items to a map stage.
+    whether the monitor watches the nodes; None for where there is a scaler. `warms_up` says whether the examples of
+    apps run before they are served. After a restart (`is_restart`) what cannot be started now is tried again, not given
+    up. A list gives at most `max_items` items to a map stage.
     """
 
     policy: PolicyChoice | None = None
@@ -66,6 +67,7 @@ class Options:
     limits: str | None = None
     nodes: EmulatedNodes | None = None
     is_watched: bool | None = None
+    warms_up: bool = True
     records: bool = True
     record_bytes: int = 256 << 20
     is_restart: bool = False
@@ -145,10 +147,13 @@ class Host:
         deadline_s: float | None = None,
         budget_usd: float | None = None,
         done: Done,
+        late_limit_s: float | None = None,
     ) -> Ticket:
         """Take a request. See `Runtime.submit`; UnknownNameError if there is no such workflow."""
         deployment, name = self._find(workflow)
-        request = deployment.runtime.submit(name, value, deadline_s=deadline_s, budget_usd=budget_usd, done=done)
+        request = deployment.runtime.submit(
+            name, value, deadline_s=deadline_s, budget_usd=budget_usd, done=done, late_limit_s=late_limit_s
+        )
         return Ticket(deployment.runtime.manifest.name, deployment.generation, request)
 
     def cancel(self, ticket: Accepted, /) -> None:
@@ -241,11 +246,17 @@ class Host:
             raise UnknownNameError("function", function, runtime.scenario.functions)
         return runtime
 
+    def obstacles(self) -> tuple[str, ...]:
+        """Why workflows cannot run now, as sentences; empty if all of them can."""
+        return tuple(line for deployment in self._apps.values() for line in deployment.runtime.obstacles())
+
     def status(self) -> Status:
         """How it all stands."""
+        obstacles = self.obstacles()
         return Status(
             uptime_s=monotonic() - self._began,
-            is_ready=self.is_ready,
+            is_ready=self.is_ready and not obstacles,
+            obstacles=obstacles,
             is_draining=self.is_draining,
             apps=tuple(self._app_status(name, deployment) for name, deployment in self._apps.items()),
         )
@@ -314,6 +325,7 @@ class Host:
                 broken=self._broken,
                 is_watched=watched,
                 max_items=self._options.max_items,
+                warms_up=self._options.warms_up,
             )
             try:
                 await runtime.open(is_patient=self._options.is_restart and not self.is_ready)
@@ -353,6 +365,7 @@ class Host:
 
     def _retire(self, deployment: _Deployment) -> None:
         name = deployment.runtime.manifest.name
+        deployment.runtime.retire()
         self._former.setdefault(name, []).append(deployment)
         task = asyncio.ensure_future(self._finish(name, deployment))
         self._ending.add(task)

@@ -22,6 +22,7 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limits: str | None = None
     nodes: str | None = None  # as `nodes.nodes_text` gives them
     monitor: bool | None = None
+    warms_up: bool = True
     records: bool = True
     token_file: str | None = None
     allow_deploy: bool = False

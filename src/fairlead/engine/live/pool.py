@@ -6,13 +6,23 @@ again after a crash. A function that cannot start is tried again, more and more 
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
+from typing import Protocol
 
 from fairlead.app.manifest import Manifest
 from fairlead.engine.core.controller import Controller
 from fairlead.errors import ConfigError, Fault
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
 
-Order = Callable[[Warm | Retire | Scale | Resize | Move], None]
+_ROUNDING_S = 0.05
+
+
+class Order(Protocol):
+    """Has an action carried out; with `holds`, as an operator's order that policies may not undo."""
+
+    def __call__(self, action: Warm | Retire | Scale | Resize | Move, *, holds: bool = False) -> None:
+        """Have it carried out in the next turn."""
+        ...
 
 
 class WarmPool:
@@ -27,6 +37,8 @@ class WarmPool:
         self._declared = dict(self._wanted)
         self._counts = dict.fromkeys(self._wanted, 0)
         self._function: dict[int, str] = {}  # by instance
+        self._starting: dict[int, float] = {}  # by instance that is not ready: when its start began
+        self._failures: dict[str, str] = {}  # by function whose last start failed: why
         self._is_short = False
         self._is_patient = False
         self._is_scaled = False
@@ -53,39 +65,70 @@ class WarmPool:
         await self._filled
 
     def scale(self, function: str, instances: int | None) -> None:
-        """Fix the number of a function's instances; the pool leaves it alone until it is given back by None.
+        """Fix the number of a function's instances by an operator's order; None gives the function back.
 
-        A scaler goes on from the number that was fixed: it changes it when it next wants another than it wanted last.
+        Until then neither the pool nor a policy changes it.
         """
-        if self._is_scaled:
-            if instances is not None:
-                self._order(Scale(function, instances))
-            return
-        self._wanted[function] = self._declared[function] if instances is None else 0
-        self._is_short = True
-        configuration = None if instances is None else self._controller.view.profile(function).cheapest()
-        self._order(Scale(function, instances, configuration))
+        configuration = None
+        if not self._is_scaled:
+            self._wanted[function] = self._declared[function] if instances is None else 0
+            self._is_short = True
+            configuration = None if instances is None else self._controller.view.profile(function).cheapest()
+        self._order(Scale(function, instances, configuration), holds=True)
 
-    def hold(self, function: str) -> None:
-        """Fix a function's number of instances at what it has, unless somebody has fixed it already."""
-        if function not in self._controller.replicas.sets:
+    def move(self, function: str, node: str) -> None:
+        """Fix a function's node by an operator's order, and with it the number of its instances; at least 1."""
+        found = self._controller.replicas.sets.get(function)
+        if found is None or (found.target == 0 and function not in self._controller.holds):
             self.scale(function, max(1, self._counts[function]))
+        self._order(Move(function, node), holds=True)
+
+    def failing(self, *, is_kept: bool = False) -> dict[str, str]:
+        """Why functions cannot start, by name: the last start failed, and no instance is ready.
+
+        With `is_kept`, only of functions that are started again without a request.
+        """
+        if not self._failures:
+            return {}
+        sets = self._controller.replicas.sets
+        ready = {function for instance, function in self._function.items() if instance not in self._starting}
+        return {
+            function: error
+            for function, error in self._failures.items()
+            if function not in ready
+            and not (is_kept and not (sets[function].target if function in sets else self._wanted[function]))
+        }
+
+    def ready_instances(self, function: str) -> list[int]:
+        """The instances of a function that have started, oldest first."""
+        return [i for i, name in self._function.items() if name == function and i not in self._starting]
 
     def started(self, instance: int, function: str) -> None:
         """An instance is being started."""
         self._function[instance] = function
+        self._starting[instance] = monotonic()
         self._counts[function] += 1
 
     def ready(self, instance: int) -> None:
         """An instance has started."""
-        self._unready.discard(self._function.get(instance, ""))
+        self._starting.pop(instance, None)
+        function = self._function.get(instance, "")
+        self._failures.pop(function, None)
+        self._unready.discard(function)
         self._settle()
 
-    def stopped(self, instance: int, error: str = "it did not start in time") -> None:
-        """An instance is no more; `error` says why, should it have been the first of its function."""
+    def stopped(self, instance: int, error: str | None = None) -> None:
+        """An instance is no more; `error` says why, unless it was told to stop."""
         function = self._function.pop(instance, None)
         if function is None:
             return
+        began = self._starting.pop(instance, None)
+        if began is not None:
+            limit_s = self._controller.scenario.functions[function].start_limit_s
+            if error is None and monotonic() - began >= limit_s - _ROUNDING_S:
+                error = f"it did not start within {limit_s:g} s"
+            if error is not None:
+                self._failures[function] = error
         self._counts[function] -= 1
         self._is_short = True
         if function in self._unready and not self._filled.done():
@@ -93,7 +136,8 @@ class WarmPool:
                 self._unready.discard(function)
                 self._settle()
             else:
-                self._filled.set_exception(ConfigError(self._app, [Fault(f"functions.{function}", error)]))
+                fault = Fault(f"functions.{function}", error or "it was stopped before it was ready")
+                self._filled.set_exception(ConfigError(self._app, [fault]))
 
     def keep(self) -> None:
         """Order one instance that is missing, where there is room; called after every turn, and free when none is.

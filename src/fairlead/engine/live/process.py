@@ -106,6 +106,7 @@ def _options(order: ServeOrder, settings: Settings) -> Options:
         limits=order.limits,
         nodes=None if order.nodes is None else nodes_of(order.nodes),
         is_watched=order.monitor,
+        warms_up=order.warms_up,
         records=order.records,
         is_restart=order.is_restart,
         max_items=settings.max_items,

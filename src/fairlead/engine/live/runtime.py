@@ -16,17 +16,20 @@ import msgspec
 from fairlead.app.manifest import Manifest
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
-from fairlead.engine.core.books import Recorder
+from fairlead.engine.core.books import NoRows, Recorder
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.site import prepare
 from fairlead.engine.live.backends.base import Backend
+from fairlead.engine.live.deadlines import Deadlines
 from fairlead.engine.live.fallback import fall_back
+from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
 from fairlead.engine.live.routes import Route
 from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
 from fairlead.engine.live.tally import Tally
 from fairlead.engine.live.transit import Done, OpenRequest, Transit
 from fairlead.engine.live.values import MOST_ITEMS, Ending, Outcome, Result, Value
+from fairlead.engine.live.warmup import WarmUp
 from fairlead.engine.live.watch import NodeWatch
 from fairlead.errors import ConfigError, FairleadError, Fault, PolicyError
 from fairlead.model import Refusal, Request
@@ -37,6 +40,7 @@ from fairlead.workload import Scenario
 Log = Callable[[str], None]
 
 _TIMER_ROUNDING_S = 0.0005
+_LOOK_AGAIN_S = 1.0  # how often it is checked whether a request that is late can still go on
 
 
 class RunLog(Recorder, Scalings, Protocol):
@@ -66,6 +70,7 @@ class Runtime:
         record: Takes the run's records; None keeps none.
         seed: Of the policies' own randomness.
         is_watched: Whether the nodes are watched by the monitor; None for where there is a scaler, if it can be done.
+        warms_up: Whether the examples of the app run before it is served, unless the app itself forbids it.
         broken: Called with a fault of ours: effects are lost, so requests would stay open for ever, and only a new
             start helps. Without it the fault is raised.
         max_items: How many items a list may give to a map stage.
@@ -83,6 +88,7 @@ class Runtime:
         *,
         is_watched: bool | None = None,
         max_items: int = MOST_ITEMS,
+        warms_up: bool = True,
     ) -> None:
         self._broken = broken
         self._is_watched = is_watched
@@ -98,6 +104,8 @@ class Runtime:
         self._open = self._transit.open
         self._vcpus: dict[int, float] = {}  # by instance: its CPU limit now
         self._next_request = 0
+        self._parked: dict[int, tuple[OpenRequest, int, bool]] = {}  # see `_unpark`
+        self._deadlines = Deadlines(lambda: self.now, self._open, self._look_at_late)
         self._events: list[ev.Event] = []
         self._cancelled: list[int] = []  # requests that were cancelled in the turn in which they arrived
         self._is_due = False  # whether a turn is scheduled
@@ -116,10 +124,14 @@ class Runtime:
         scaler = None if own is None else make_policy(own.name, own.parameters)
         names = (scenario.policy.name, own.name if own else "scaler")
         prepare((dispatcher, scaler), names, scenario, seed)
-        self.controller = Controller(scenario, dispatcher, scaler, None, names, record)
+        rows = NoRows() if record is None else record
+        self.controller = Controller(scenario, dispatcher, scaler, None, names, rows, growable=())
         self.tally = Tally(manifest, self.controller)
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
         self._pool = WarmPool(manifest, self.controller, self.order, log)
+        self._warms_up = warms_up and manifest.warm_up
+        self._warm_up = WarmUp(manifest, backend, self._pool, log, self.lost)
+        self._obstacles = Obstacles(manifest, self.controller, self._pool)
         self._act: dict[type, Callable[..., None]] = {
             fx.StartInstance: self._start_instance,
             fx.RunBatch: self._run_batch,
@@ -127,12 +139,14 @@ class Runtime:
             fx.StopBatch: self._stop_batch,
             fx.Answer: self._answer,
             fx.Refuse: self._refuse,
+            fx.AddNode: self._add_node,
+            fx.RemoveNode: self._remove_node,
         }
 
     # --- the gateway's side ----------------------------------------------------------------------------------------
 
     async def open(self, *, is_patient: bool = False) -> None:
-        """Start the back end and the first instances, and wait until each function has one.
+        """Start the back end and the first instances, wait until each function has one, and run the examples on them.
 
         ConfigError if one cannot start; to the patient, that is no error: it is tried again, while others serve.
         """
@@ -143,6 +157,8 @@ class Runtime:
         await self._begin_watch()
         self._pool.fill(is_patient=is_patient, is_scaled=self._scaling is not None)
         await self._pool.is_filled()
+        if self._warms_up:
+            await self._warm_up.run()
 
     async def _begin_watch(self) -> None:
         """Have the nodes watched. ConfigError where that was asked for and cannot be."""
@@ -199,18 +215,36 @@ class Runtime:
         """How many requests are on their way, by workflow."""
         return self._transit.by_workflow()
 
+    def obstacles(self) -> tuple[str, ...]:
+        """Why workflows cannot run now, as sentences; empty if all of them can."""
+        return self._obstacles.all()
+
     def submit(
-        self, workflow: str, value: Value, *, deadline_s: float | None, budget_usd: float | None, done: Done
+        self,
+        workflow: str,
+        value: Value,
+        *,
+        deadline_s: float | None,
+        budget_usd: float | None,
+        done: Done,
+        late_limit_s: float | None = None,
     ) -> int:
         """Take in a request, and say which number it has. `done` is called once, later, however it ends.
 
+        With `late_limit_s` somebody waits for the answer: the request is dropped that long after its deadline, and at
+        its deadline if it cannot run. Without, it waits while a function of its workflow is held at zero instances.
+
         Raises:
             InputError: The workflow maps over its input, which is no list or too long.
+            HeldAtZeroError: Somebody would wait, and a function of the workflow is held at zero instances.
         """
+        if late_limit_s is not None:
+            self._obstacles.require_instances(workflow)
         route = self._routes[workflow]
         spec = route.spec
         value, items = self._transit.take_in(value, route)
         now = self.now
+        has_own_deadline = deadline_s is not None
         if deadline_s is None:
             deadline_s = inf if spec.slo_s is None else spec.slo_s
         if budget_usd is None:
@@ -218,14 +252,61 @@ class Runtime:
         id = self._next_request
         self._next_request = id + 1
         request = Request(id, workflow, now, now + deadline_s, budget_usd)
-        self._open[id] = OpenRequest(request, route, value, items, done)
-        self._idle.clear()
+        state = OpenRequest(request, route, value, items, done)
         self.tally.arrived(workflow)
-        self._note(ev.Arrived(request, items))
+        if late_limit_s is None and self._obstacles.held_at_zero(workflow) is not None:
+            self._parked[id] = state, items, has_own_deadline
+            return id
+        if late_limit_s is not None and request.deadline < inf:
+            self._deadlines.add(request.deadline, id, request.deadline + late_limit_s)
+        self._begin(state, items)
         return id
+
+    def _begin(self, state: OpenRequest, items: int) -> None:
+        self._open[state.request.id] = state
+        self._idle.clear()
+        self._note(ev.Arrived(state.request, items))
+
+    def _unpark(self) -> None:
+        """Let asynchronous requests begin that came while a function was held at zero, once it is not any more.
+
+        The objective of their workflow counts from now on; a deadline of their own stays what it is.
+        """
+        now = self.now
+        for id, (state, items, has_own_deadline) in list(self._parked.items()):
+            request = state.request
+            if self._obstacles.held_at_zero(request.workflow) is not None:
+                continue
+            del self._parked[id]
+            deadline = request.deadline if has_own_deadline else now + (request.deadline - request.arrival)
+            if deadline <= now:
+                self._end(state, "dropped", "its deadline passed while a function was held at 0 instances", None, None)
+                continue
+            state.request = msgspec.structs.replace(request, arrival=now, deadline=deadline)
+            self._begin(state, items)
+
+    def _look_at_late(self, request: int, last: float) -> float:
+        """Drop a request that is past its deadline if it cannot go on, or past its last instant; else look again."""
+        state = self._open[request]
+        now = self.now
+        reason = None
+        if now >= last:
+            late_s = last - state.request.deadline
+            reason = f"there was no answer within {late_s:g} s after it"
+        elif state.core is not None:
+            reason = self._obstacles.of(state.core)
+        if reason is None or state.core is None:
+            return min(now + _LOOK_AGAIN_S, last)
+        self._note(ev.Expired(request, reason))
+        return inf
 
     def cancel(self, request: int) -> None:
         """Give a request up, unless it has ended."""
+        parked = self._parked.pop(request, None)
+        if parked is not None:
+            reason = "the gateway is stopping" if self._is_giving_up else "the client gave up"
+            self._end(parked[0], "cancelled", reason, None, None)
+            return
         state = self._open.get(request)
         if state is not None:
             if state.core is None:  # the controller has not heard of it yet, and hears of cancelling first
@@ -233,32 +314,39 @@ class Runtime:
             else:
                 self._note(ev.Cancelled(request))
 
-    def order(self, action: Warm | Retire | Scale | Resize | Move) -> None:
-        """Have an operator's wish carried out."""
-        self._note(ev.Ordered(action))
+    def order(self, action: Warm | Retire | Scale | Resize | Move, *, holds: bool = False) -> None:
+        """Have an action carried out; with `holds`, as an operator's order that policies may not undo."""
+        self._note(ev.Ordered(action, holds))
 
     def scale(self, function: str, instances: int | None) -> None:
-        """Fix a function's number of instances; None leaves it to the policies again."""
+        """Fix a function's number of instances; None leaves its number and its node to the policies again."""
         self._pool.scale(function, instances)
 
     def move(self, function: str, node: str) -> None:
         """Bring a function's instances to a node; from then on it has as many as it has now, until it is scaled."""
-        self._pool.hold(function)
-        self.order(Move(function, node))
+        self._pool.move(function, node)
+
+    def retire(self) -> None:
+        """Get ready to end once nothing is open: what an operator held at zero is given back, or it would wait."""
+        for function in self.controller.holds.at_zero():
+            self.scale(function, None)
+        if self._parked:
+            self._idle.clear()  # they begin in the next turn
 
     async def drained(self) -> None:
-        """Wait until no request is on its way."""
+        """Wait until no request is on its way. Those that may not run because of an operator's hold do not count."""
         await self._idle.wait()
 
     def give_up(self) -> None:
         """Cancel every request that is open."""
         self._is_giving_up = True
-        for request in list(self._open):
+        for request in (*self._parked, *self._open):
             self.cancel(request)
 
     async def close(self) -> None:
         """End it: requests that are still open end as cancelled."""
         self._pool.close()
+        self._deadlines.close()
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -288,11 +376,15 @@ class Runtime:
         if running is not None and running.is_ready and running.batch >= 0:
             self._transit.forget(running.batch)
         self._vcpus.pop(instance, None)
+        self._warm_up.lost(instance, error)
         self._pool.stopped(instance, error)
         self._note(ev.InstanceLost(instance, error))
 
     def finished(self, batch: int, results: Sequence[Result], work_s: float) -> None:
         """A batch has ended: its instance has nothing to do until the controller knows."""
+        if batch < 0:
+            self._warm_up.finished(batch, results)
+            return
         found = self._transit.finish(batch, results, self.now)
         if found is None:
             return
@@ -357,6 +449,8 @@ class Runtime:
             self._note_refusals(controller.refusals)
         if self._scaling is not None:
             self._scaling.look(now)
+        if self._parked:
+            self._unpark()
         self._pool.keep()
         wake = controller.next_wake
         if wake != self._timer_at:
@@ -435,6 +529,13 @@ class Runtime:
             instance = running.effect.instance
             self._backend.stop(instance, now=True)
             self.lost(instance, "the batch that it ran was given up")
+
+    def _add_node(self, effect: fx.AddNode) -> None:
+        """Not asked for while the controller is told that no kind of node can be added."""
+        self._log(f"a node of kind {effect.kind} was asked for: this back end has a fixed set of nodes")
+
+    def _remove_node(self, effect: fx.RemoveNode) -> None:
+        """Nothing runs there any more, and the controller places nothing there: nothing is left to do."""
 
     def _answer(self, effect: fx.Answer) -> None:
         state = self._open.pop(effect.request)

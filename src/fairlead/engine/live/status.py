@@ -42,6 +42,7 @@ class FunctionStatus(msgspec.Struct, frozen=True, kw_only=True):
     observed_s: float | None
     replicas: int | None = None  # wanted by the scaler or an operator; None while nobody scales it
     replica_vcpus: float | None = None  # of each
+    held: str | None = None  # "operator" while an operator's order fixes its replicas
     vcpus: float = 0.0  # held by all its instances
     cpu_s: float | None = None  # CPU time of all its instances so far, ended ones included
     notes: Mapping[str, float] = {}  # of its scaler, as of the last control period
@@ -87,5 +88,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     uptime_s: float
     is_ready: bool
+    obstacles: tuple[str, ...] = ()  # why workflows cannot run now
     is_draining: bool
     apps: tuple[AppStatus, ...]

@@ -137,6 +137,7 @@ class Tally:
                 observed_s=tally.observed_s,
                 replicas=sets[name].target if name in sets else None,
                 replica_vcpus=sets[name].configuration.vcpus if name in sets else None,
+                held="operator" if name in self._controller.holds else None,
                 vcpus=held[name] / 1000,
                 cpu_s=cpu_s.get(name),
                 notes=notes.get(name, {}),

@@ -306,7 +306,7 @@ class Simulation:
             self.coming -= 1
             if now < self.scenario.duration_s:
                 events.append(self._arrive(now, what.workflow, what))
-        elif isinstance(what, ev.InstanceReady | ev.Ordered | ev.Cancelled):
+        elif isinstance(what, ev.InstanceReady | ev.Ordered | ev.Cancelled | ev.Expired):
             events.append(what)
         elif isinstance(what, ev.Arrived):
             self.coming -= 1

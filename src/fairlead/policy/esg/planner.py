@@ -76,6 +76,7 @@ class Planner:
         }
         self._bounds = {name: sorted({each.batch for each in known.configurations}) for name, known in declared.items()}
         self._load(declared)
+        Search([[(1.0, 1.0)]] * 2).run(2.0, paths, method)  # compiled now: the first decision must not wait for it
 
     def refresh(self, view: View) -> None:
         """Take over what was learned of the profiles, if it is time."""

@@ -56,8 +56,8 @@ class Gateway:
 
     @property
     def is_ready(self) -> bool:
-        """Whether new requests are taken."""
-        return self.host.is_ready and not self.is_draining
+        """Whether new requests are taken, of every workflow."""
+        return self.host.is_ready and not self.is_draining and not self.host.obstacles()
 
     def check_callback(self, url: str) -> None:
         """Refuse a URL that is not on the allow-list."""

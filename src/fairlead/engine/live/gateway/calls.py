@@ -93,7 +93,7 @@ def refusal(ending: Ending) -> Problem:
             503, "cancelled", f"The request was cancelled: {because}", reason=ending.reason, retry_after_s=1.0
         )
     if ending.outcome == "dropped" and ending.end >= ending.deadline:
-        return Problem(504, "deadline_passed", f"The deadline passed before it ran: {because}", reason=ending.reason)
+        return Problem(504, "deadline_passed", f"The deadline passed: {because}", reason=ending.reason)
     return Problem(
         429,
         ending.outcome,

@@ -19,10 +19,11 @@ _POLICY = b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?").fullmatch
 
 
-class Health(msgspec.Struct):
-    """One word."""
+class Health(msgspec.Struct, omit_defaults=True):
+    """One word; with "blocked", also why workflows cannot run."""
 
-    status: Literal["alive", "ready", "starting", "draining"]
+    status: Literal["alive", "ready", "starting", "draining", "blocked"]
+    reasons: tuple[str, ...] = ()
 
 
 async def first(gateway: "Gateway", exchange: Exchange) -> Reply:
@@ -53,7 +54,13 @@ async def ready(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Whether new requests are taken."""
     if gateway.is_ready:
         return json_reply(Health("ready"))
-    return json_reply(Health("draining" if gateway.is_draining else "starting"), 503, [(b"retry-after", b"1")])
+    reasons = gateway.host.obstacles()
+    status: Literal["starting", "draining", "blocked"] = "starting"
+    if gateway.is_draining:
+        status = "draining"
+    elif gateway.host.is_ready:
+        status = "blocked"
+    return json_reply(Health(status, reasons), 503, [(b"retry-after", b"1")])
 
 
 async def metrics(gateway: "Gateway", exchange: Exchange) -> Reply:

@@ -12,7 +12,7 @@ from fairlead.engine.live.gateway.served import Accepted, Served
 from fairlead.engine.live.gateway.settings import Settings
 from fairlead.engine.live.gateway.tallies import Tallies
 from fairlead.engine.live.values import Ending, InputError, check_items
-from fairlead.errors import UnknownNameError
+from fairlead.errors import HeldAtZeroError, UnknownNameError
 
 
 class Intake:
@@ -22,6 +22,7 @@ class Intake:
         self.host = host
         self.inbox = inbox
         self.tallies = tallies
+        self._late_limit_s = settings.late_limit_s
         self.is_stopping = False
         self._max_items = settings.max_items
         self._max_result_bytes = settings.max_result_bytes
@@ -110,13 +111,22 @@ class Intake:
                 host.release(ending.value)
 
         try:
-            ticket = host.submit(full, value, deadline_s=deadline_s, budget_usd=budget_usd, done=done)
+            ticket = host.submit(
+                full,
+                value,
+                deadline_s=deadline_s,
+                budget_usd=budget_usd,
+                done=done,
+                late_limit_s=self._late_limit_s,
+            )
         except BaseException as error:
             self.inbox.leave(full)
             if isinstance(error, UnknownNameError):  # it went between the two calls
                 raise Problem(404, "unknown_workflow", str(error)) from None
             if isinstance(error, InputError):  # it was replaced in between
                 raise unfit(error) from None
+            if isinstance(error, HeldAtZeroError):
+                raise Problem(503, "held_at_zero", str(error), reason="held-at-zero", retry_after_s=5.0) from None
             raise
         self._open[waiting] = ticket
         if connection is not None:

@@ -39,6 +39,10 @@ class Served(Protocol):
         """Whether every app can take requests."""
         ...
 
+    def obstacles(self) -> tuple[str, ...]:
+        """Why workflows cannot run now, as sentences; empty if all of them can."""
+        ...
+
     @property
     def is_draining(self) -> bool:
         """Whether new requests are refused because the end has come."""
@@ -52,11 +56,14 @@ class Served(Protocol):
         deadline_s: float | None = None,
         budget_usd: float | None = None,
         done: Callable[[Ending], None],
+        late_limit_s: float | None = None,
     ) -> Accepted:
         """Take a request; `done` is called once, later, however it ends. UnknownNameError if there is no such workflow,
         InputError if it cannot take this input.
 
-        The deadline is in seconds from now: None for the workflow's own, infinity for none.
+        The deadline is in seconds from now: None for the workflow's own, infinity for none. With `late_limit_s` a
+        caller waits, at most that long past the deadline; HeldAtZeroError if the workflow cannot run. Without, the
+        request waits until it can.
         """
         ...
 

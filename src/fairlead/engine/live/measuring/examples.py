@@ -40,12 +40,12 @@ class Examples:
         return [stage for stage, _ in chosen], [value for _, value in chosen]
 
 
-async def collect(manifest: Manifest, wanted: Collection[str], call: Call) -> Examples:
+async def collect(manifest: Manifest, wanted: Collection[str], call: Call, found: Examples | None = None) -> Examples:
     """Take every example through its workflow, as far as the wanted functions need it.
 
-    A stage that fails is noted, and what depends on it is left out.
+    A stage that fails is noted, and what depends on it is left out. What there is so far is in `found`, where given.
     """
-    found = Examples()
+    found = Examples() if found is None else found
     for workflow in manifest.workflows:
         if workflow.example is not None:
             await _walk(workflow, workflow.example, _needed(workflow, wanted), call, found)
@@ -75,7 +75,7 @@ async def _walk(
             await walk.run(stage)
     # An arm that the example does not take is tried with what its chooser gave: better than not to know it at all.
     for stage in stages:
-        if stage.function not in found.inputs:
+        if stage.function not in found.inputs and stage.function not in found.faults:
             await walk.run(stage, is_kept=False)
 
 
