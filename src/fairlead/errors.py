@@ -60,6 +60,16 @@ class UnknownNameError(FairleadError):
         super().__init__(f"No {kind} named {name!r}.{suggestion(name, self.available)} Available: {listed}.")
 
 
+class AmbiguousNameError(UnknownNameError):
+    """Several things go by that name; `available` are their full names."""
+
+    def __init__(self, kind: str, name: str, available: Iterable[str]) -> None:
+        self.name = name
+        self.available = tuple(sorted(available))
+        listed = ", ".join(self.available)
+        FairleadError.__init__(self, f"{len(self.available)} {kind}s are named {name!r}. Use the full name: {listed}.")
+
+
 class UnknownPolicyError(UnknownNameError):
     """No policy goes by that name."""
 

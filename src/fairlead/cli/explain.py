@@ -40,6 +40,9 @@ def explain(
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="Of a gateway on this machine, whose latest run is meant.")
     ] = None,
+    cacert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificates (PEM) to trust at an https URL.")
+    ] = None,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the story as JSON; - for standard output.")
     ] = None,
@@ -49,13 +52,14 @@ def explain(
         raise UsageError("--run, --state and --url each say which run is meant; leave all but one out.")
     check_files({"--json": json_to})
     app, generation, number = _parse(request)
+    states = [] if run is not None and number is not None else state_folders(state, url, cacert)
     if number is None:
-        account, ran_as = _from_journal(request, state_folders(state, url))
+        account, ran_as = _from_journal(request, states)
         typer.echo(account)
         app, generation, number = _parse(ran_as or "")
         if number is None:  # it never ran, or not yet
             return
-    folder = run or _find(app, generation, state_folders(state, url))
+    folder = run or _find(app, generation, states)
     story = _story(folder, number)
     if json_to is not None:
         write_json({"run": str(folder), **_plain(story)}, json_to)

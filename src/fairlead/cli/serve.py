@@ -1,5 +1,6 @@
 """`fairlead serve`: an app, served under its objective on this machine."""
 
+import ssl
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
@@ -23,8 +24,8 @@ STATE = Path(".fairlead")
 
 def serve(
     apps: Annotated[list[Path] | None, typer.Argument(metavar="APP...", help="App files, such as app.py.")] = None,
-    policy: Annotated[str | None, typer.Option(help="Who dispatches, instead of the app's own choice.")] = None,
-    scaler: Annotated[str | None, typer.Option(help="Who scales, if anybody.")] = None,
+    policy: Annotated[str | None, typer.Option(help="The policy that dispatches, instead of the app's own.")] = None,
+    scaler: Annotated[str | None, typer.Option(help="The policy that scales; none by default.")] = None,
     control_period: Annotated[
         str | None, typer.Option(metavar="TIME", help="How often the scaler decides, such as 2s; by default 10s.")
     ] = None,
@@ -77,6 +78,7 @@ def serve(
     paths = _app_paths(apps or [], allow_deploy)
     folder = (state or STATE / (paths[0].stem if paths else "apps")).resolve()
     parameters = _parameters(settings or [], policy, scaler)
+    _check_certificate(certfile, keyfile)
     if overcommit is not None and not 1 <= overcommit < inf:
         raise UsageError(f"--overcommit must be at least 1 and finite; got {overcommit:g}.")
     if control_period is not None and scaler in (None, "none") and not monitor:
@@ -138,7 +140,7 @@ def _app_paths(apps: Sequence[Path], allow_deploy: bool) -> list[Path]:
 
 
 def _parameters(settings: Sequence[str], policy: str | None, scaler: str | None) -> dict[str, dict[str, object]]:
-    """What `--set` says of the two who decide, checked as far as they are known here."""
+    """The parameters of policy and scaler that `--set` gives, checked as far as those two are known here."""
     found: dict[str, dict[str, object]] = {"policy": {}, "scaler": {}}
     for setting in settings:
         key, sign, value = setting.partition("=")
@@ -174,6 +176,44 @@ def _limits(given: Sequence[str]) -> dict[str, Any]:
             kind = "a whole number" if LIMITS[name] is int else "a number"
             raise UsageError(f"--limit {name} must be {kind}; got {value!r}.") from error
     return found
+
+
+def _check_certificate(certfile: Path | None, keyfile: Path | None) -> None:
+    """Raise UsageError unless TLS can be served with these files, or there are none."""
+    if certfile is None and keyfile is None:
+        return
+    if certfile is None or keyfile is None:
+        given, missing = ("--keyfile", "--certfile") if certfile is None else ("--certfile", "--keyfile")
+        raise UsageError(f"{given} needs {missing}: TLS takes a certificate and its private key.")
+    for option, file, holds in (
+        ("--certfile", certfile, "a certificate"),
+        ("--keyfile", keyfile, "a private key"),
+    ):
+        try:
+            text = file.read_bytes()
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(f"{option} {file}: cannot be read: {why}.") from error
+        if b"-----BEGIN " not in text or (b"CERTIFICATE" if file is certfile else b"PRIVATE KEY") not in text:
+            raise UsageError(f"{option} {file}: does not hold {holds} in PEM form.")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password=_no_password)
+    except _EncryptedKeyError:
+        what = "is encrypted; decrypt it, since a gateway that starts again cannot ask for a password"
+        raise UsageError(f"--keyfile {keyfile}: {what}.") from None
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise UsageError(f"--keyfile {keyfile}: is not the key of --certfile {certfile}.") from error
+        why = (error.reason or "it cannot be read").replace("_", " ").lower()
+        raise UsageError(f"--certfile {certfile} with --keyfile {keyfile}: cannot be used for TLS: {why}.") from error
+
+
+class _EncryptedKeyError(Exception):
+    """A private key wants a password."""
+
+
+def _no_password() -> str:
+    raise _EncryptedKeyError
 
 
 def _duration(text: str, option: str) -> float:

@@ -89,3 +89,4 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool
     is_draining: bool
     apps: tuple[AppStatus, ...]
+    state: str | None = None  # the state folder, on the machine of the gateway
