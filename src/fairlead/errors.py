@@ -3,6 +3,7 @@
 FairleadError
 ├── ConfigError            a file or a setting is wrong; carries every fault with its path
 ├── UnknownNameError       nothing goes by that name; carries the near misses
+│   ├── AmbiguousNameError  several things go by that name; carries their full names
 │   └── UnknownPolicyError
 ├── DuplicateNameError     two things claim one name
 ├── PolicyError            a policy raised; carries what was recorded until then

@@ -55,9 +55,9 @@ class Gateway:
         except TimeoutError as error:
             raise GatewayError(f"{self.url}: does not answer within {_TIMEOUT_S:g} s.") from error
         except (OSError, http.client.HTTPException) as error:
-            is_odd = isinstance(error, http.client.HTTPException) and not target.is_tls
+            is_odd = isinstance(error, http.client.HTTPException | ConnectionResetError) and not target.is_tls
             hint = " If it serves TLS, use https://." if is_odd else ""
-            raise GatewayError(f"{self.url}: does not answer as a gateway: {_said(error)}.{hint}") from error
+            raise GatewayError(f"{self.url}: does not answer: {_said(error)}.{hint}") from error
         finally:
             connection.close()
         if answer.status != HTTPStatus.OK:

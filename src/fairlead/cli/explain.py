@@ -20,7 +20,8 @@ from fairlead.report.metrics import json_values
 from fairlead.report.story import Story, tell
 from fairlead.runlog import HEAD, read_head
 
-_PUBLIC = re.compile(r"(?P<app>.+)-(?P<generation>\d+)-(?P<number>\d+)")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_PUBLIC = re.compile(rf"(?P<app>.+)-(?P<generation>{_NUMBER.pattern})-(?P<number>{_NUMBER.pattern})")
 _JOURNALLED = (
     "SELECT workflow, state, attempts, accepted_at, finished_at, reason, cost_usd, ran_as FROM requests WHERE id = ?"
 )
@@ -71,7 +72,7 @@ def explain(
 
 def _parse(request: str) -> tuple[str | None, int | None, int | None]:
     """App, generation and number, as far as the text has them."""
-    if request.isascii() and request.isdigit():
+    if _NUMBER.fullmatch(request):
         return None, None, int(request)
     found = _PUBLIC.fullmatch(request)
     if found is None:
@@ -126,7 +127,7 @@ def _from_journal(id: str, states: list[Path]) -> tuple[str, str | None]:
             return f"{text}\nWhy: {reason}." if reason else text, ran_as
     looked = ", ".join(map(str, states)) or str(STATE)
     hint = "A request goes by its number, by the id in its answer (app-1-17), or by that of an asynchronous one."
-    raise UsageError(f"No request {id!r} is in a journal in {looked}. {hint}")
+    raise UsageError(f"No request {id[:80]!r} is in a journal in {looked}. {hint}")
 
 
 def _plain(story: Story) -> dict[str, object]:

@@ -11,7 +11,9 @@ import yaml
 
 from fairlead.app.units import seconds
 from fairlead.cli.errors import UsageError, warn
+from fairlead.engine.live.callbacks.allowed import AllowList
 from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
+from fairlead.engine.live.limits.choose import KINDS
 from fairlead.engine.live.nodes import nodes_text, read_nodes
 from fairlead.engine.live.order import ServeOrder
 from fairlead.engine.live.supervisor import Supervisor, listen
@@ -20,6 +22,8 @@ from fairlead.policy import policy_faults
 
 STATE = Path(".fairlead")
 """Holds the state folder of every app that was served from this folder."""
+
+_LARGEST = 1e15  # of any limit: bytes, seconds or counts beyond it are typing errors
 
 
 def serve(
@@ -63,7 +67,7 @@ def serve(
     ] = None,
     drain: Annotated[str, typer.Option(metavar="TIME", help="How long open requests may take at the end.")] = "30s",
     max_body_mb: Annotated[float, typer.Option(help="The largest body of a request, in megabytes.")] = 8.0,
-    max_open: Annotated[int, typer.Option(help="The most requests open at once.")] = 10_000,
+    max_open: Annotated[int, typer.Option(help="The most requests open at once.", min=1, max=10**9)] = 10_000,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Another limit of the gateway, such as max_items=500; repeatable."),
@@ -79,6 +83,11 @@ def serve(
     folder = (state or STATE / (paths[0].stem if paths else "apps")).resolve()
     parameters = _parameters(settings or [], policy, scaler)
     _check_certificate(certfile, keyfile)
+    if not 1 <= max_body_mb * 2**20 < _LARGEST:
+        raise UsageError(f"--max-body-mb must be a positive number of megabytes; got {max_body_mb:g}.")
+    if limits is not None and limits not in KINDS:
+        raise UsageError(f"--limits must be one of {', '.join(KINDS)}; got {limits!r}.")
+    AllowList(callback_allow or ())
     if overcommit is not None and not 1 <= overcommit < inf:
         raise UsageError(f"--overcommit must be at least 1 and finite; got {overcommit:g}.")
     if control_period is not None and scaler in (None, "none") and not monitor:
@@ -172,9 +181,11 @@ def _limits(given: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--limit {text!r} must be NAME=VALUE. Names: {', '.join(LIMITS)}.")
         try:
             found[name] = LIMITS[name](value)
-        except ValueError as error:
-            kind = "a whole number" if LIMITS[name] is int else "a number"
-            raise UsageError(f"--limit {name} must be {kind}; got {value!r}.") from error
+        except ValueError:
+            found[name] = 0
+        if not 0 < found[name] < _LARGEST:
+            kind = "a positive whole number" if LIMITS[name] is int else "a positive number"
+            raise UsageError(f"--limit {name} must be {kind} below {_LARGEST:g}; got {value[:40]!r}.")
     return found
 
 

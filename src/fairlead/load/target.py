@@ -24,7 +24,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, url: str) -> Self:
         """Take a URL apart; raises `ValueError` for a URL that requests cannot be sent to."""
         try:
-            parts = urlsplit(url)
+            parts = urlsplit(url.encode().decode())  # raises for bytes of the command line that are not UTF-8
             host = (parts.hostname or "").encode("idna").decode("ascii")
         except ValueError:  # such as http://[::1, or a label of more than 63 characters
             host = ""

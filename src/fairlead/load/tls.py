@@ -29,7 +29,9 @@ def client_context(cacert: Path | None = None) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         raise ValueError(f"{cacert}: cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     try:
-        context = ssl.create_default_context(cadata=data.decode("ascii", errors="replace"))
+        if b"-----BEGIN CERTIFICATE-----" not in data:
+            raise ssl.SSLError
+        context = ssl.create_default_context(cadata=data.decode("ascii", errors="ignore"))
     except ssl.SSLError as error:
         raise ValueError(f"{cacert}: holds no certificate in PEM form.") from error
     # A certificate in the file is trusted as it is, whether it signs others or not, and may be as simple as one that
