@@ -139,7 +139,7 @@ def _show(found: Outline) -> None:
         _show_table(console, ("", "takes", "costs", "how"), rest, f"The {len(rest)} cheapest in time")
     _show_front(console, found)
     console.print(Text(f"Verdict ({_objective(found)}): {verdict(found)}."))
-    note = "Warm runs in full batches, without queueing; of a branch the longest arm, of a map all items at once."
+    note = "Warm runs in full batches, no queueing; of a branch the longest arm, of a map all items at once."
     if found.front.epsilon > 0:
         note += f" A choice may be beaten by up to {found.front.epsilon:.2g} of its time and cost."
     console.print(Text(note))
