@@ -3,6 +3,7 @@
 FairleadError
 ├── ConfigError            a file or a setting is wrong; carries every fault with its path
 ├── UnknownNameError       nothing goes by that name; carries the near misses
+│   ├── AmbiguousNameError  several things go by that name; carries their full names
 │   └── UnknownPolicyError
 ├── DuplicateNameError     two things claim one name
 ├── HeldAtZeroError        a workflow cannot run: an operator holds one of its functions at zero instances
@@ -59,6 +60,16 @@ class UnknownNameError(FairleadError):
         self.available = tuple(sorted(available))
         listed = ", ".join(self.available) or "none"
         super().__init__(f"No {kind} named {name!r}.{suggestion(name, self.available)} Available: {listed}.")
+
+
+class AmbiguousNameError(UnknownNameError):
+    """Several things go by that name; `available` are their full names."""
+
+    def __init__(self, kind: str, name: str, available: Iterable[str]) -> None:
+        self.name = name
+        self.available = tuple(sorted(available))
+        listed = ", ".join(self.available)
+        FairleadError.__init__(self, f"{len(self.available)} {kind}s are named {name!r}. Use the full name: {listed}.")
 
 
 class UnknownPolicyError(UnknownNameError):

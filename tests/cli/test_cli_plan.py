@@ -58,7 +58,7 @@ def test_what_cannot_be_met_ends_with_1_and_names_what_can():
 def test_what_is_fast_but_too_dear_says_so():
     text = in_one_line(plan("--set", "workflows.main.slo.cost_usd=1.2e-6", code=1).stdout)
     assert "Verdict (100 ms at $1.2e-06): cannot:" in text
-    assert "in time but too dear, the cheapest is 80 ms at $1.32e-06." in text
+    assert "in time but over the cost limit, the cheapest is 80 ms at $1.32e-06." in text
 
 
 def test_the_best_choices_are_listed_by_what_differs():

@@ -1,7 +1,6 @@
 """Wrong use: exit code 2, one message, no traceback, and no work begun."""
 
 from pathlib import Path
-from time import process_time
 
 import pytest
 from run_cli import run_cli
@@ -30,11 +29,8 @@ def fault(*args: str) -> str:
 
 
 @pytest.mark.parametrize("file", BAD, ids=lambda file: file.name)
-def test_bad_scenario_is_refused_at_once(file):
-    began = process_time()
-    message = fault("simulate", str(file), "--json", "-")
-    assert process_time() - began < 1
-    assert file.stem in message
+def test_bad_scenario_is_refused_by_name(file):
+    assert file.stem in fault("simulate", str(file), "--json", "-")
 
 
 def test_there_are_bad_scenarios():
@@ -78,8 +74,39 @@ def test_bad_scenario_ends_the_process_with_two(folder):
         (("reproduce", "no-such-thing"), "no-such-thing"),
         (("reproduce",), "Name what to reproduce"),
         (("simulatee",), "Did you mean"),
+        (("load", "http://127.0.0.1:1/x", "--rate", "nan"), "--rate must be positive and finite; got nan."),
+        (("load", "http://127.0.0.1:1/x", "--rate", "1", "--duration", "-3s"), "--duration must be a positive"),
+        (("load", "http://127.0.0.1:1/x", "--rate", "1", "--deadline-ms", "nan"), "--deadline-ms must be positive"),
+        (("load", "http://127.0.0.1:1/x", "--rate", "1", "--warm-up", "20s"), "--warm-up must be in [0, --duration)"),
+        (("load", "http://127.0.0.1:1/x", "--rate", "1e9"), "--rate x --duration is"),
+        (("load", "http://127.0.0.1:1/x", "--arrivals", "."), "cannot be read: Is a directory"),
+        (("load", "http://127.0.0.1:1/x", "--arrivals", "/dev/null"), "holds no instant"),
+        (("load", "http://127.0.0.1:1/x", "--rate", "1", "--token-file", "/dev/null"), "is empty"),
+        (("load", "http://127.0.0.1:1/x", "--rate", "1", "--cacert", "x"), "--cacert is for an https:// URL"),
+        (("load", "https://127.0.0.1:1/x", "--rate", "1", "--cacert", "x"), "cannot be read: No such file"),
+        (("load", "https://127.0.0.1:1/x", "--rate", "1", "--cacert", "/dev/null"), "holds no certificate"),
+        (("load", "http://127.0.0.1:1/\udce9", "--rate", "1"), "the URL must look like"),
+        (("load", "http://127.0.0.1:1", "--rate", "1", "--input", "{"), "must be JSON"),
+        (("load", "http://127.0.0.1:1", "--rate", "1", "--input", "NaN"), "JSON has no NaN"),
+        (("load", "http://127.0.0.1:1", "--rate", "1", "--inputs", "/dev/null"), "one JSON value per line"),
+        (("load", "http://127.0.0.1:1", "--rate", "1", "--input", "1", "--inputs", "x"), "leave one out"),
+        (("top", "--url", "http://127.0.0.1:1", "--state", "x"), "leave one out"),
+        (("top", "--every", "nan"), "--every must be from 0.1"),
+        (("explain", "9" * 5000), "No request '999"),
+        (("explain", "app-1-" + "9" * 5000), "No request 'app-1-999"),
+        (("explain", "1", "--cacert", "x"), "--cacert is for --url https://"),
+        (("serve", __file__, "--limit", "stall_limit_s=inf"), "--limit stall_limit_s must be a positive number"),
+        (("serve", __file__, "--limit", "max_items=-1"), "--limit max_items must be a positive whole number"),
+        (("serve", __file__, "--limit", "max_items=" + "9" * 5000), "--limit max_items must be"),
+        (("serve", __file__, "--max-body-mb", "nan"), "--max-body-mb must be a positive number"),
+        (("serve", __file__, "--max-body-mb", "inf"), "--max-body-mb must be a positive number"),
+        (("serve", __file__, "--limits", "x"), "--limits must be one of cgroup-v2, cgroup-v1, affinity"),
+        (("serve", __file__, "--callback-allow", "::"), "callback allow-list: '::' is not of the form"),
+        (("serve", __file__, "--port", "0", "--host", "nowhere.invalid"), "Check --host and --port."),
+        (("serve", __file__, "--port", "0", "--host", "x" * 300), "Check --host and --port."),
+        (("profile", __file__, "--budget", "²"), "--budget must be a positive duration"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+    ids=lambda value: " ".join(value).replace("/", ":")[:80] if isinstance(value, tuple) else "",
 )
 def test_wrong_use_is_explained(args, expected):
     assert expected in fault(*args)

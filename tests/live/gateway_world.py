@@ -23,7 +23,7 @@ from fairlead.engine.live.gateway.server import serve
 from fairlead.engine.live.journal import Journal
 from fairlead.engine.live.status import AppStatus, FunctionStatus, Status, WorkflowStatus
 from fairlead.engine.live.values import Ending, Value, decode, encode
-from fairlead.errors import DuplicateNameError, UnknownNameError
+from fairlead.errors import AmbiguousNameError, DuplicateNameError, UnknownNameError
 
 
 class Refuse(Exception):  # noqa: N818
@@ -119,13 +119,16 @@ class SmallHost:
             asyncio.get_running_loop().call_soon(done, ending)
 
     def workflow(self, name: str):
-        found = {}
-        for manifest in self._manifests.values():
-            for spec in manifest.workflows:
-                found[spec.name] = found[f"{manifest.name}.{spec.name}"] = (manifest, spec)
-        if name not in found:
-            raise UnknownNameError("workflow", name, found)
-        return found[name]
+        full = {f"{manifest.name}.{spec.name}": (manifest, spec) for manifest, spec in self._workflows()}
+        chosen = [one for one, (_, spec) in full.items() if name in (one, spec.name)]
+        if not chosen:
+            raise UnknownNameError("workflow", name, [*full, *(spec.name for _, spec in full.values())])
+        if len(chosen) > 1:
+            raise AmbiguousNameError("workflow", name, chosen)
+        return full[chosen[0]]
+
+    def _workflows(self):
+        return [(manifest, spec) for manifest in self._manifests.values() for spec in manifest.workflows]
 
     def obstacles(self) -> tuple[str, ...]:
         return ()

@@ -155,8 +155,8 @@ def test_without_a_gateway_top_says_what_to_do(tmp_path):
     ("arguments", "message"),
     [
         (("--url", "http://127.0.0.1:9"), "does not answer"),
-        (("--url", "ftp://x"), "must be like http://127.0.0.1:8000"),
-        (("--url", "http://127.0.0.1:99999"), "--url http://127.0.0.1:99999"),
+        (("--url", "ftp://x"), "must look like http://127.0.0.1:8000"),
+        (("--url", "http://127.0.0.1:99999"), "from 1 to 65535; got 'http://127.0.0.1:99999'"),
         (("--every", "0"), "--every must be from 0.1"),
     ],
 )

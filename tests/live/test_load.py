@@ -249,6 +249,7 @@ def test_a_plan_that_cannot_be_is_refused(make, says):
         ("http://127.0.0.1:8000", ("127.0.0.1", 8000, "/", True)),
         ("http://localhost/a b?c=d", ("localhost", 80, "/a%20b?c=d", True)),
         ("http://[::1]:9/x", ("::1", 9, "/x", True)),
+        ("https://localhost", ("localhost", 443, "/", True)),
         ("http://10.0.0.1/", ("10.0.0.1", 80, "/", False)),
         ("http://127.0.0.1.example.com/", ("127.0.0.1.example.com", 80, "/", False)),
     ],
@@ -259,7 +260,20 @@ def test_a_url_is_taken_apart(url, expected):
 
 
 @pytest.mark.parametrize(
-    "url", ["127.0.0.1:80", "https://127.0.0.1/", "http://", "http://a:b@127.0.0.1/", "http://127.0.0.1:99999/"]
+    "url",
+    [
+        "127.0.0.1:80",
+        "ftp://127.0.0.1/",
+        "http://",
+        "http://a:b@127.0.0.1/",
+        "http://127.0.0.1:99999/",
+        "http://127.0.0.1:0/",
+        "http://[::1",
+        "http://a b/",
+        "http://" + 70 * "a" + ".example/",
+        "http://\u2100/",
+        "http://127.0.0.1/\udce9",
+    ],
 )
 def test_a_url_that_cannot_be_asked_is_refused(url):
     with pytest.raises(ValueError, match="the URL"):
@@ -303,7 +317,7 @@ def test_the_command_takes_token_body_and_instants_from_files(server, tmp_path):
         (["http://127.0.0.1:1/x"], "--rate N, --users N"),
         (["http://127.0.0.1:1/x", "--rate", "1", "--users", "2"], "got --rate and --users"),
         (["http://127.0.0.1:1/x", "--rate", "1", "--duration", "soon"], "--duration"),
-        (["http://127.0.0.1:1/x", "--rate", "-3"], "rate_rps"),
+        (["http://127.0.0.1:1/x", "--rate", "-3"], "--rate must be positive"),
         (["http://127.0.0.1:1/x", "--arrivals", "/no/such/file"], "cannot be read"),
         (["http://127.0.0.1:1/x", "--rate", "1", "--input", "1"], "--input"),
         (["ftp://127.0.0.1/", "--rate", "1"], "the URL"),

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 from time import monotonic, sleep
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -31,15 +33,34 @@ def fail(value):
 
 app.workflow("double", double, example=21)
 app.workflow("fail", fail)
+app.workflow("timed", double, example=1, slo="9s")
+"""
+TWIN = """
+from fairlead.app import App
+
+app = App("twin")
+
+
+@app.function
+def same(value):
+    return value
+
+
+app.workflow("fail", same)
 """
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("served")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="module")
+def gateway(folder):
     (folder / "app.py").write_text(APP)
+    (folder / "twin.py").write_text(TWIN)
     environment = {key: value for key, value in os.environ.items() if key != "FAIRLEAD_TOKEN"}
-    command = [sys.executable, "-m", "fairlead", "serve", str(folder / "app.py"), "--port", "0"]
+    command = [sys.executable, "-m", "fairlead", "serve", "app.py", "twin.py", "--port", "0"]
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen(
             [*command, "--state", str(folder / "state")], stdout=out, stderr=err, env=environment, cwd=folder
@@ -59,16 +80,20 @@ def _address(process: subprocess.Popen[bytes], folder: Path) -> str:
     limit = monotonic() + 30
     while monotonic() < limit and process.poll() is None:
         for line in (folder / "out").read_text().splitlines():
-            if line.startswith("Serving"):
-                return line.split()[-1]
+            if line.startswith("Watch"):
+                return line.split()[4]
         sleep(0.05)
     raise AssertionError((folder / "err").read_text())
 
 
 def load(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return fairlead("load", *arguments)
+
+
+def fairlead(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key != "FAIRLEAD_TOKEN"}
-    command = [sys.executable, "-m", "fairlead", "load", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    command = [sys.executable, "-m", "fairlead", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=cwd)
 
 
 def loaded(*arguments: str) -> dict[str, object]:
@@ -121,3 +146,44 @@ def test_a_deadline_that_cannot_be_met_is_refused_in_time(gateway):
     assert result["refused"]
     assert all(name.startswith(("429", "504")) for name in result["refused"])
     assert 0 < result["in_time"] <= result["answered"] < result["offered"]
+
+
+def test_the_objective_of_the_workflow_is_the_deadline(gateway):
+    result = loaded(gateway, "--workflow", "timed", "--rate", "10", "--arrivals", "even", "--duration", "500ms")
+    assert (result["answered"], result["in_time"], result["deadline_s"]) == (5, 5, 9.0)
+
+
+def test_a_workflow_without_an_objective_has_no_deadline(gateway):
+    result = loaded(gateway, "--workflow", "double", "--rate", "10", "--arrivals", "even", "--duration", "500ms")
+    assert result["deadline_s"] is None
+
+
+def test_a_name_of_two_workflows_is_announced_in_full_and_otherwise_said_to_be_ambiguous(gateway, folder):
+    told = (folder / "out").read_text()
+    assert f"POST {gateway}/v1/workflows/site.fail " in told
+    assert f"POST {gateway}/v1/workflows/twin.fail " in told
+    assert f"POST {gateway}/v1/workflows/double " in told
+    assert "--workflow" in told  # without, the load that is proposed would not know which
+    says = "2 workflows are named 'fail'. Use the full name: site.fail, twin.fail."
+    with pytest.raises(HTTPError) as answer:
+        urlopen(Request(f"{gateway}/v1/workflows/fail", b'{"input": 1}', {"Content-Type": "application/json"}))
+    with answer.value as reply:
+        assert (reply.code, json.load(reply)["error"]["message"]) == (404, says)
+    done = load(gateway, "--workflow", "fail", "--rate", "1")
+    assert (done.returncode, done.stderr) == (2, f"Error: {says}\n")
+
+
+def test_explain_finds_a_state_folder_of_any_name_by_the_url(gateway, folder, tmp_path):
+    loaded(gateway, "--workflow", "timed", "--rate", "10", "--arrivals", "even", "--duration", "200ms")
+    limit = monotonic() + 30
+    while True:  # records are written a moment after the answers
+        done = fairlead("explain", "0", "--url", gateway, cwd=tmp_path)
+        if done.returncode == 0 or monotonic() > limit:
+            break
+    assert f"{folder}/state/runs/" in done.stdout + done.stderr
+
+
+def test_top_finds_the_gateway_by_its_folder_while_it_runs(gateway, folder, tmp_path):
+    done = fairlead("top", "--json", "--state", str(folder / "state"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["state"] == str(folder / "state")

@@ -10,7 +10,7 @@ from typing import ParamSpec
 
 import typer
 
-from fairlead.errors import ConfigError, FairleadError, MissingExtraError, UncoveredError, UnknownNameError
+from fairlead.errors import ConfigError, FairleadError, MissingExtraError, PolicyError, UncoveredError, UnknownNameError
 
 FAILED = 1
 WRONG_USE = 2
@@ -33,6 +33,7 @@ class Failure:
     message: str
     code: int
     traceback: str
+    is_fault: bool = False  # of Fairlead or of a policy, where the traceback tells more than the message
 
     @classmethod
     def of(cls, error: Exception) -> "Failure":
@@ -48,6 +49,7 @@ class Failure:
             message=message,
             code=WRONG_USE if is_wrong_use else FAILED,
             traceback="".join(traceback.format_exception(error)),
+            is_fault=not isinstance(error, FairleadError) or isinstance(error, PolicyError),
         )
 
 
@@ -56,7 +58,7 @@ def show_failure(failure: Failure) -> None:
     if os.environ.get(TRACEBACK):
         typer.echo(failure.traceback, err=True, nl=False)
     typer.echo(f"Error: {failure.message}", err=True)
-    if failure.code == FAILED and failure.traceback and not os.environ.get(TRACEBACK):
+    if failure.is_fault and not os.environ.get(TRACEBACK):
         typer.echo(f"Set {TRACEBACK}=1 to see where it was raised.", err=True)
 
 

@@ -20,7 +20,8 @@ from fairlead.report.metrics import json_values
 from fairlead.report.story import Story, tell
 from fairlead.runlog import HEAD, read_head
 
-_PUBLIC = re.compile(r"(?P<app>.+)-(?P<generation>\d+)-(?P<number>\d+)")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_PUBLIC = re.compile(rf"(?P<app>.+)-(?P<generation>{_NUMBER.pattern})-(?P<number>{_NUMBER.pattern})")
 _JOURNALLED = (
     "SELECT workflow, state, attempts, accepted_at, finished_at, reason, cost_usd, ran_as FROM requests WHERE id = ?"
 )
@@ -40,6 +41,9 @@ def explain(
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="Of a gateway on this machine, whose latest run is meant.")
     ] = None,
+    cacert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificates (PEM) to trust at an https URL.")
+    ] = None,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the story as JSON; - for standard output.")
     ] = None,
@@ -49,13 +53,14 @@ def explain(
         raise UsageError("--run, --state and --url each say which run is meant; leave all but one out.")
     check_files({"--json": json_to})
     app, generation, number = _parse(request)
+    states = [] if run is not None and number is not None else state_folders(state, url, cacert)
     if number is None:
-        account, ran_as = _from_journal(request, state_folders(state, url))
+        account, ran_as = _from_journal(request, states)
         typer.echo(account)
         app, generation, number = _parse(ran_as or "")
         if number is None:  # it never ran, or not yet
             return
-    folder = run or _find(app, generation, state_folders(state, url))
+    folder = run or _find(app, generation, states)
     story = _story(folder, number)
     if json_to is not None:
         write_json({"run": str(folder), **_plain(story)}, json_to)
@@ -67,7 +72,7 @@ def explain(
 
 def _parse(request: str) -> tuple[str | None, int | None, int | None]:
     """App, generation and number, as far as the text has them."""
-    if request.isascii() and request.isdigit():
+    if _NUMBER.fullmatch(request):
         return None, None, int(request)
     found = _PUBLIC.fullmatch(request)
     if found is None:
@@ -122,7 +127,7 @@ def _from_journal(id: str, states: list[Path]) -> tuple[str, str | None]:
             return f"{text}\nWhy: {reason}." if reason else text, ran_as
     looked = ", ".join(map(str, states)) or str(STATE)
     hint = "A request goes by its number, by the id in its answer (app-1-17), or by that of an asynchronous one."
-    raise UsageError(f"No request {id!r} is in a journal in {looked}. {hint}")
+    raise UsageError(f"No request {id[:80]!r} is in a journal in {looked}. {hint}")
 
 
 def _plain(story: Story) -> dict[str, object]:

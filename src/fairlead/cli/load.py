@@ -1,31 +1,39 @@
-"""`fairlead load`: requests at a given rate, whatever the answers do, and what came of them."""
+"""`fairlead load`: sends requests at a given rate, whatever the answers do, and counts the answers in time."""
 
-import base64
-import json
-import os
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fairlead.app.units import seconds
+from fairlead.cli.asking import TOKEN, Gateway, checked_cacert, checked_token, environment_token, target_of
+from fairlead.cli.calls import Call, plain_call, read_file, read_inputs, read_text, workflow_call
 from fairlead.cli.choices import whole_number
 from fairlead.cli.errors import FAILED, UsageError, warn
-from fairlead.cli.gateways import TOKEN, GatewayError, get
 from fairlead.cli.outputs import STDOUT, check_files, write_json
 from fairlead.cli.progress import ShareProgress
-from fairlead.errors import UnknownNameError
 from fairlead.load import Closed, Listed, LoadProgress, LoadResult, Open, Plan, Target, Times, run_load
 
 POISSON, EVEN = "poisson", "even"
 DURATION_S = 10.0
-MAX_BODY_BYTES = 64 * 2**20
 MAX_ARRIVAL_BYTES = 256 * 2**20
+_OPTIONS = {
+    "rate_rps": "--rate",
+    "duration_s": "--duration",
+    "warm_up_s": "--warm-up",
+    "timeout_s": "--timeout",
+    "max_in_flight": "--max-in-flight",
+    "max_requests": "--count",
+    "users": "--users",
+    "times": "--arrivals: the instants",
+}
 
 
 def load(
@@ -39,7 +47,7 @@ def load(
     ] = None,
     users: Annotated[
         int | None,
-        typer.Option(parser=whole_number(1), metavar="N", help="A closed loop of so many users, instead of a rate."),
+        typer.Option(parser=whole_number(1), metavar="N", help="A closed loop of N users, instead of a rate."),
     ] = None,
     arrivals: Annotated[
         str,
@@ -50,15 +58,25 @@ def load(
     workflow: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which workflow of the gateway; not needed if it has one.")
     ] = None,
-    value: Annotated[
-        str | None,
-        typer.Option("--input", metavar="JSON|@FILE", help="The workflow's input. Default: its example, or null."),
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="JSON|@FILE",
+            help="The workflow's input; several in turn. Default: its example, or null.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="One input (JSON) per line, sent in turn, over and over.")
     ] = None,
     body: Annotated[
         str | None, typer.Option(metavar="TEXT|@FILE", help="The whole body, for an address with its path.")
     ] = None,
     deadline_ms: Annotated[
-        float | None, typer.Option(metavar="MS", help="From the scheduled arrival; sent along as X-Deadline-Ms.")
+        float | None,
+        typer.Option(
+            metavar="MS", help="From the scheduled arrival; sent as X-Deadline-Ms. Default: the workflow's objective."
+        ),
     ] = None,
     warm_up: Annotated[
         str | None, typer.Option(metavar="TIME", help="At the beginning; sent but not counted. Default: none.")
@@ -75,6 +93,9 @@ def load(
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help=f"Holds the token; otherwise {TOKEN} does, if set.")
     ] = None,
+    cacert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificates (PEM) to trust at an https URL.")
+    ] = None,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - for standard output.")
     ] = None,
@@ -86,30 +107,33 @@ def load(
     """Send requests to a server and count what is answered in time. Exits with 1 if nothing was answered."""
     check_files({"--json": json_to})
     target = _target(url, allow_remote)
-    token = _token(token_file)
+    gateway = Gateway(url=url, token=_token(token_file), cacert=checked_cacert(cacert, url))
     spread = _arrivals(rate, users, arrivals, seed)
     plan = _plan(
         arrivals=spread,
         duration_s=_default_duration(spread) if duration is None else _duration("--duration", duration),
         warm_up_s=0.0 if warm_up is None else _duration("--warm-up", warm_up),
-        deadline_s=None if deadline_ms is None else deadline_ms / 1e3,
-        headers=() if token is None else (("Authorization", f"Bearer {token}"),),
+        deadline_s=_deadline(deadline_ms),
+        headers=() if gateway.token is None else (("Authorization", f"Bearer {gateway.token}"),),
         timeout_s=_duration("--timeout", timeout),
         max_in_flight=max_in_flight,
         **({} if count is None else {"max_requests": count}),
     )
+    values = read_inputs(given or (), inputs)
     if target.path == "/" and body is None:
-        url, data = _workflow_call(url, workflow, value, token)
+        call = workflow_call(gateway, workflow, values)
     else:
-        if workflow is not None or value is not None:
+        if workflow is not None or values:
             raise UsageError(f"--workflow and --input are for a gateway's own address, without a path; got {url}.")
-        data = _text("--body", body or "")
-    plan = msgspec.structs.replace(plan, body=data)
-    result = _run(url, plan, is_quiet=is_quiet)
+        call = plain_call(gateway, target, read_text("--body", body or ""))
+    plan = msgspec.structs.replace(plan, body=call.bodies)
+    if plan.deadline_s is None and call.objective_s is not None:  # which the gateway applies by itself
+        plan = msgspec.structs.replace(plan, deadline_s=call.objective_s, sends_deadline=False)
+    result = _run(call.url, plan, cacert, is_quiet=is_quiet)
     if json_to is not None:
         write_json(msgspec.to_builtins(result), json_to)
     if not is_quiet and json_to != STDOUT:
-        _show(result)
+        _show(result, _deadline_text(plan, call))
         if json_to is not None:
             typer.echo(f"Wrote {json_to}")
     if result.is_generator_late:
@@ -121,21 +145,18 @@ def load(
         raise typer.Exit(FAILED)
 
 
-def _run(url: str, plan: Plan, *, is_quiet: bool) -> LoadResult:
+def _run(url: str, plan: Plan, cacert: Path | None, *, is_quiet: bool) -> LoadResult:
     with ShareProgress(f"Loading {url}", is_quiet=is_quiet) as bar:
 
         def show(at: LoadProgress) -> None:
             doing = f"{at.ended:,} of {at.sent:,} ended, {at.in_flight:,} open"
             bar.reach(min(1.0, at.elapsed_s / plan.duration_s), doing)
 
-        return run_load(url, plan, progress=show)
+        return run_load(url, plan, cacert=cacert, progress=show)
 
 
 def _target(url: str, allow_remote: bool) -> Target:
-    try:
-        target = Target.of(url)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    target = target_of(url)
     if not target.is_loopback and not allow_remote:
         raise UsageError(f"{target.host} is not this machine. To load it all the same, say --allow-remote.")
     return target
@@ -155,7 +176,7 @@ def _arrivals(rate: float | None, users: int | None, arrivals: str, seed: int) -
             return Open(rate_rps=rate, pattern="even" if arrivals == EVEN else "poisson", seed=seed)
         return Listed(_instants(Path(arrivals)))
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise _wrong(error) from error
 
 
 def _default_duration(arrivals: Open | Listed | Closed) -> float:
@@ -165,7 +186,7 @@ def _default_duration(arrivals: Open | Listed | Closed) -> float:
 
 def _instants(file: Path) -> tuple[float, ...]:
     """One number per line; blank lines and those that begin with # are passed over."""
-    lines = _read("--arrivals", file, MAX_ARRIVAL_BYTES).decode("utf-8", errors="replace").splitlines()
+    lines = read_file("--arrivals", file, MAX_ARRIVAL_BYTES).decode("utf-8", errors="replace").splitlines()
     found = []
     for number, line in enumerate(lines, 1):
         if text := line.partition("#")[0].strip():
@@ -173,73 +194,24 @@ def _instants(file: Path) -> tuple[float, ...]:
                 found.append(float(text))
             except ValueError as error:
                 raise UsageError(f"{file}, line {number}: must be an instant in seconds; got {text[:40]!r}.") from error
+    if not found:
+        raise UsageError(f"--arrivals {file}: holds no instant; it takes one number of seconds per line.")
     return tuple(found)
 
 
-def _workflow_call(url: str, workflow: str | None, value: str | None, token: str | None) -> tuple[str, bytes]:
-    """The address that calls the workflow, and the body to call it with."""
-    served = {
-        f"{app['name']}.{name}": (app["name"], name)
-        for app in _ask(url, "/v1/apps", token)["apps"]
-        for name in app["workflows"]
-    }
-    if workflow is None and len(served) != 1:
-        raise UsageError(f"{url} serves {len(served)} workflows; say --workflow NAME: {', '.join(sorted(served))}.")
-    chosen = [full for full, (_, name) in served.items() if workflow in (None, full, name)]
-    if len(chosen) != 1:
-        raise UnknownNameError("workflow", workflow or "", served)
-    given = _json("--input", value) if value is not None else _example(url, *served[chosen[0]], token)
-    return f"{url.rstrip('/')}/v1/workflows/{quote(chosen[0])}", json.dumps({"input": given}).encode()
-
-
-def _example(url: str, app: str, workflow: str, token: str | None) -> object:
-    """The value that the app itself gives to try the workflow with; None without."""
-    for one in _ask(url, f"/v1/apps/{quote(app)}", token)["manifest"]["workflows"]:
-        if one["name"] == workflow and one.get("example") is not None:
-            return msgspec.msgpack.decode(base64.b64decode(one["example"]))
-    return None
-
-
-def _ask(url: str, path: str, token: str | None) -> Any:
-    try:
-        return json.loads(get(url, path, token=token))
-    except ValueError as error:
-        raise GatewayError(f"{url}{path}: is not JSON; is a Fairlead gateway served there?") from error
+def _deadline(deadline_ms: float | None) -> float | None:
+    if deadline_ms is not None and not 0 < deadline_ms < inf:
+        raise UsageError(f"--deadline-ms must be positive and finite; got {deadline_ms:g}.")
+    return None if deadline_ms is None else deadline_ms / 1e3
 
 
 def _token(file: Path | None) -> str | None:
     if file is None:
-        return os.environ.get(TOKEN) or None
-    text = _read("--token-file", file, 4096).decode("ascii", errors="replace").strip()
+        return environment_token()
+    text = read_file("--token-file", file, 4096).decode("ascii", errors="replace").strip()
     if not text:
         raise UsageError(f"--token-file {file}: is empty.")
-    return text
-
-
-def _json(option: str, text: str) -> object:
-    data = _text(option, text)
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{option} must be JSON; got {data[:40]!r}: {error}.") from error
-
-
-def _text(option: str, text: str) -> bytes:
-    """What was typed, or what is in the file that was named with @."""
-    if text.startswith("@"):
-        return _read(option, Path(text[1:]), MAX_BODY_BYTES)
-    return text.encode()
-
-
-def _read(option: str, file: Path, most: int) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(most + 1)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{option} {file}: cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    if len(data) > most:
-        raise UsageError(f"{option} {file}: is larger than {most // 2**10:,} KiB.")
-    return data
+    return checked_token(text, f"--token-file {file}")
 
 
 def _duration(option: str, text: str) -> float:
@@ -253,25 +225,41 @@ def _plan(**fields: Any) -> Plan:
     try:
         return Plan(**fields)
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        raise _wrong(error) from error
 
 
-def _show(result: LoadResult) -> None:
+def _wrong(error: ValueError) -> UsageError:
+    """The error of a plan, with the options in the place of its fields."""
+    text = str(error)
+    for field, option in _OPTIONS.items():
+        text = text.replace(field, option)
+    return UsageError(text)
+
+
+def _deadline_text(plan: Plan, call: Call) -> str:
+    if plan.deadline_s is None:
+        why = "the workflow has no objective" if call.is_workflow else "none was given"
+        return f"no deadline ({why}), so every answer is in time"
+    whose = "as given" if plan.sends_deadline else "the workflow's objective"
+    return f"deadline {plan.deadline_s * 1e3:g} ms, {whose}"
+
+
+def _show(result: LoadResult, deadline: str) -> None:
     console = Console(highlight=False)
-    title = f"{urlsplit(result.url).path} {'' if result.users is None else f'{result.users} users '}".strip()
-    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
+    users = "" if result.users is None else f", {result.users} users"
+    console.print(Text(f"{urlsplit(result.url).path}{users}: {deadline}"))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
     table.add_column(justify="left")
     table.add_column(justify="right")
     table.add_column(justify="left")
-    limit = "no deadline" if result.deadline_s is None else f"within {result.deadline_s * 1e3:g} ms"
     share = "" if result.attainment is None else f"{result.attainment:.1%} of what was offered"
     seconds_counted = result.duration_s - result.warm_up_s
     table.add_row("offered", f"{result.offered:,}", f"{result.offered_rps:,.1f}/s for {seconds_counted:g} s")
     table.add_row("answered", f"{result.answered:,}", f"{result.answered_rps:,.1f}/s")
-    table.add_row("in time", f"{result.in_time:,}", f"{share}; {limit}")
+    table.add_row("in time", f"{result.in_time:,}", share)
     table.add_row("goodput", f"{result.goodput_rps:,.1f}/s", "answers in time, per second")
     for name, number in result.refused.items():
-        table.add_row("refused", f"{number:,}", name)
+        table.add_row("refused", f"{number:,}", Text(name))
     for name, number in result.errors.items():
         table.add_row("failed", f"{number:,}", name)
     if result.unsent:

@@ -57,7 +57,7 @@ def plan(
 ) -> None:
     """Say which configurations of each stage meet the SLO of a workflow at least cost, and if any do.
 
-    From the profiles: warm runs in full batches, nobody waiting. Ends with 1 if the SLO cannot be met even so.
+    From the profiles: warm runs in full batches, without queueing. Ends with 1 if the SLO cannot be met even so.
     """
     slo_s = _latency(slo)
     check_files({"--figure": figure})
@@ -139,7 +139,7 @@ def _show(found: Outline) -> None:
         _show_table(console, ("", "takes", "costs", "how"), rest, f"The {len(rest)} cheapest in time")
     _show_front(console, found)
     console.print(Text(f"Verdict ({_objective(found)}): {verdict(found)}."))
-    note = "Warm runs in full batches, nobody waiting; of a branch the longest arm, of a map all items at once."
+    note = "Warm runs in full batches, no queueing; of a branch the longest arm, of a map all items at once."
     if found.front.epsilon > 0:
         note += f" A choice may be beaten by up to {found.front.epsilon:.2g} of its time and cost."
     console.print(Text(note))
@@ -228,7 +228,7 @@ def verdict(found: Outline) -> str:
         f"the cheapest within {NEAR:g}x of that is {_takes(found.near_fastest)}"
     )
     if found.in_time is not None:
-        said += f"; in time but too dear, the cheapest is {_takes(found.in_time)}"
+        said += f"; in time but over the cost limit, the cheapest is {_takes(found.in_time)}"
     return said
 
 

@@ -94,7 +94,7 @@ def _effort(budget: str | None, is_quick: bool) -> Effort:
     if budget is None:
         return effort
     try:
-        budget_s = seconds(float(budget) if budget.replace(".", "", 1).isdigit() else budget, "--budget")
+        budget_s = seconds(budget, "--budget")
     except ValueError as error:
         raise UsageError(str(error)) from None
     return msgspec.structs.replace(effort, budget_s=budget_s)

@@ -1,5 +1,6 @@
 """`fairlead serve`: an app, served under its objective on this machine."""
 
+import ssl
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
@@ -10,7 +11,9 @@ import yaml
 
 from fairlead.app.units import seconds
 from fairlead.cli.errors import UsageError, warn
+from fairlead.engine.live.callbacks.allowed import AllowList
 from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
+from fairlead.engine.live.limits.choose import KINDS
 from fairlead.engine.live.nodes import nodes_text, read_nodes
 from fairlead.engine.live.order import ServeOrder
 from fairlead.engine.live.supervisor import Supervisor, listen
@@ -20,11 +23,13 @@ from fairlead.policy import policy_faults
 STATE = Path(".fairlead")
 """Holds the state folder of every app that was served from this folder."""
 
+_LARGEST = 1e15  # of any limit: bytes, seconds or counts beyond it are typing errors
+
 
 def serve(
     apps: Annotated[list[Path] | None, typer.Argument(metavar="APP...", help="App files, such as app.py.")] = None,
-    policy: Annotated[str | None, typer.Option(help="Who dispatches, instead of the app's own choice.")] = None,
-    scaler: Annotated[str | None, typer.Option(help="Who scales, if anybody.")] = None,
+    policy: Annotated[str | None, typer.Option(help="The policy that dispatches, instead of the app's own.")] = None,
+    scaler: Annotated[str | None, typer.Option(help="The policy that scales; none by default.")] = None,
     control_period: Annotated[
         str | None, typer.Option(metavar="TIME", help="How often the scaler decides, such as 2s; by default 10s.")
     ] = None,
@@ -62,7 +67,7 @@ def serve(
     ] = None,
     drain: Annotated[str, typer.Option(metavar="TIME", help="How long open requests may take at the end.")] = "30s",
     max_body_mb: Annotated[float, typer.Option(help="The largest body of a request, in megabytes.")] = 8.0,
-    max_open: Annotated[int, typer.Option(help="The most requests open at once.")] = 10_000,
+    max_open: Annotated[int, typer.Option(help="The most requests open at once.", min=1, max=10**9)] = 10_000,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Another limit of the gateway, such as max_items=500; repeatable."),
@@ -80,6 +85,12 @@ def serve(
     paths = _app_paths(apps or [], allow_deploy)
     folder = (state or STATE / (paths[0].stem if paths else "apps")).resolve()
     parameters = _parameters(settings or [], policy, scaler)
+    _check_certificate(certfile, keyfile)
+    if not 1 <= max_body_mb * 2**20 < _LARGEST:
+        raise UsageError(f"--max-body-mb must be a positive number of megabytes; got {max_body_mb:g}.")
+    if limits is not None and limits not in KINDS:
+        raise UsageError(f"--limits must be one of {', '.join(KINDS)}; got {limits!r}.")
+    AllowList(callback_allow or ())
     if overcommit is not None and not 1 <= overcommit < inf:
         raise UsageError(f"--overcommit must be at least 1 and finite; got {overcommit:g}.")
     if control_period is not None and scaler in (None, "none") and not monitor:
@@ -142,7 +153,7 @@ def _app_paths(apps: Sequence[Path], allow_deploy: bool) -> list[Path]:
 
 
 def _parameters(settings: Sequence[str], policy: str | None, scaler: str | None) -> dict[str, dict[str, object]]:
-    """What `--set` says of the two who decide, checked as far as they are known here."""
+    """The parameters of policy and scaler that `--set` gives, checked as far as those two are known here."""
     found: dict[str, dict[str, object]] = {"policy": {}, "scaler": {}}
     for setting in settings:
         key, sign, value = setting.partition("=")
@@ -174,10 +185,50 @@ def _limits(given: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--limit {text!r} must be NAME=VALUE. Names: {', '.join(LIMITS)}.")
         try:
             found[name] = LIMITS[name](value)
-        except ValueError as error:
-            kind = "a whole number" if LIMITS[name] is int else "a number"
-            raise UsageError(f"--limit {name} must be {kind}; got {value!r}.") from error
+        except ValueError:
+            found[name] = 0
+        if not 0 < found[name] < _LARGEST:
+            kind = "a positive whole number" if LIMITS[name] is int else "a positive number"
+            raise UsageError(f"--limit {name} must be {kind} below {_LARGEST:g}; got {value[:40]!r}.")
     return found
+
+
+def _check_certificate(certfile: Path | None, keyfile: Path | None) -> None:
+    """Raise UsageError unless TLS can be served with these files, or there are none."""
+    if certfile is None and keyfile is None:
+        return
+    if certfile is None or keyfile is None:
+        given, missing = ("--keyfile", "--certfile") if certfile is None else ("--certfile", "--keyfile")
+        raise UsageError(f"{given} needs {missing}: TLS takes a certificate and its private key.")
+    for option, file, holds in (
+        ("--certfile", certfile, "a certificate"),
+        ("--keyfile", keyfile, "a private key"),
+    ):
+        try:
+            text = file.read_bytes()
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(f"{option} {file}: cannot be read: {why}.") from error
+        if b"-----BEGIN " not in text or (b"CERTIFICATE" if file is certfile else b"PRIVATE KEY") not in text:
+            raise UsageError(f"{option} {file}: does not hold {holds} in PEM form.")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password=_no_password)
+    except _EncryptedKeyError:
+        what = "is encrypted; decrypt it, since a gateway that starts again cannot ask for a password"
+        raise UsageError(f"--keyfile {keyfile}: {what}.") from None
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise UsageError(f"--keyfile {keyfile}: is not the key of --certfile {certfile}.") from error
+        why = (error.reason or "it cannot be read").replace("_", " ").lower()
+        raise UsageError(f"--certfile {certfile} with --keyfile {keyfile}: cannot be used for TLS: {why}.") from error
+
+
+class _EncryptedKeyError(Exception):
+    """A private key wants a password."""
+
+
+def _no_password() -> str:
+    raise _EncryptedKeyError
 
 
 def _duration(text: str, option: str) -> float:

@@ -1,5 +1,7 @@
 """`fairlead top`: what a gateway serves now, in the terminal."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
 from typing import Annotated
@@ -7,18 +9,45 @@ from typing import Annotated
 import msgspec
 import typer
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.errors import UsageError
-from fairlead.cli.gateways import GatewayError, find_gateway, get
+from fairlead.cli.gateways import STATUS, find_gateway
 from fairlead.engine.live.status import AppStatus, FunctionStatus, Status, WorkflowStatus
+from fairlead.errors import FairleadError
 from fairlead.report.numbers import Kind, show
 
-PATH = "/v1/status"
 _NONE = "–"
+_WORKFLOW_COLUMNS = {  # heading, and which goes first where the terminal is narrow: the one with the highest number
+    "workflow": 0,
+    "SLO": 3,
+    "open": 4,
+    "offered /s": 2,
+    "goodput /s": 0,
+    "in time": 0,
+    "p50": 0,
+    "p99": 0,
+    "least slack": 6,
+    "refused": 1,
+}
+_FUNCTION_COLUMNS = {
+    "function": 0,
+    "waiting": 0,
+    "starting": 0,
+    "idle": 0,
+    "busy": 0,
+    "wanted": 4,
+    "vCPUs": 6,
+    "batch size": 3,
+    "predicted": 2,
+    "took": 1,
+    "total": 5,
+}
+_NODE_COLUMNS = {"node": 0, "vCPUs": 0, "speed": 1, "in use": 0, "instances": 0}
+_WATCHED_COLUMNS = {"busy": 0, "others": 0, "waiting": 0}
 
 
 def top(
@@ -28,6 +57,9 @@ def top(
     state: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="State of the served app, instead of the URL.")
     ] = None,
+    cacert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificates (PEM) to trust at an https URL.")
+    ] = None,
     every_s: Annotated[float, typer.Option("--every", metavar="SECONDS", help="How often to look.")] = 1.0,
     is_once: Annotated[bool, typer.Option("--once", help="Show it once and leave.")] = False,
     is_json: Annotated[bool, typer.Option("--json", help="Print the status once, as JSON.")] = False,
@@ -35,30 +67,23 @@ def top(
     """Watch queues, instances, slack and attainment."""
     if not 0.1 <= every_s <= 3600:
         raise UsageError(f"--every must be from 0.1 to 3600 seconds; got {every_s:g}.")
-    where = find_gateway(url, state)
-    status = read_status(where)
+    gateway = find_gateway(url, state, cacert)
+    status = gateway.ask(STATUS, Status)
     if is_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(status), indent=1).decode())
         return
     console = Console(highlight=False)
     if is_once or not console.is_terminal:
-        console.print(frame(status, where))
+        console.print(frame(status, gateway.url))
         return
-    with Live(frame(status, where), console=console, screen=True, auto_refresh=False) as live:
+    with Live(frame(status, gateway.url), console=console, screen=True, auto_refresh=False) as live:
         while True:
             sleep(every_s)
-            try:
-                live.update(frame(read_status(where), where), refresh=True)
-            except GatewayError as error:  # it may be starting again
+            try:  # found anew each time: the port may be another program's by now, which must not be given the token
+                gateway = find_gateway(url, gateway.state, cacert)
+                live.update(frame(gateway.ask(STATUS, Status), gateway.url), refresh=True)
+            except FairleadError as error:  # it may be starting again
                 live.update(Text(str(error)), refresh=True)
-
-
-def read_status(url: str) -> Status:
-    """What the gateway says of itself."""
-    try:
-        return msgspec.json.decode(get(url, PATH), type=Status)
-    except msgspec.DecodeError as error:
-        raise GatewayError(f"{url}{PATH}: is no status, perhaps of another version: {error}") from error
 
 
 def frame(status: Status, url: str) -> RenderableType:
@@ -83,67 +108,103 @@ def _heading(app: AppStatus) -> Text:
     return Text(text, style="bold")
 
 
-def _workflows(workflows: tuple[WorkflowStatus, ...]) -> Table:
-    heads = ("workflow", "SLO", "open", "offered /s", "goodput /s", "in time", "p50", "p99", "least slack", "refused")
-    table = _table(heads)
-    for one in workflows:
-        table.add_row(
-            one.name,
-            _number(one.slo_s, "seconds"),
-            str(one.open),
-            _number(one.recent_offered_rps, "rate"),
-            _number(one.recent_goodput_rps, "rate"),
-            _in_time(one.recent_attainment),
-            _number(one.recent_p50_s, "seconds"),
-            _number(one.recent_p99_s, "seconds"),
-            _slack(one.least_slack_s),
-            f"{one.rejected + one.dropped:,}",
-        )
-    return table
+def _workflows(workflows: tuple[WorkflowStatus, ...]) -> "_Fitted":
+    return _Fitted(
+        _WORKFLOW_COLUMNS,
+        [
+            (
+                one.name,
+                _number(one.slo_s, "seconds"),
+                str(one.open),
+                _number(one.recent_offered_rps, "rate"),
+                _number(one.recent_goodput_rps, "rate"),
+                _in_time(one.recent_attainment),
+                _number(one.recent_p50_s, "seconds"),
+                _number(one.recent_p99_s, "seconds"),
+                _slack(one.least_slack_s),
+                f"{one.rejected + one.dropped:,}",
+            )
+            for one in workflows
+        ],
+    )
 
 
-def _functions(functions: tuple[FunctionStatus, ...]) -> Table:
-    instances = ("starting", "idle", "busy", "wanted", "vCPUs")
-    table = _table(("function", "waiting", *instances, "batch size", "predicted", "took", "total"))
-    for one in functions:
-        table.add_row(
-            one.name,
-            str(one.waiting),
-            str(one.starting),
-            str(one.idle),
-            str(one.busy),
-            _NONE if one.replicas is None else str(one.replicas),
-            f"{one.vcpus:g}",
-            _NONE if one.recent_batch_size is None else f"{one.recent_batch_size:.1f}",
-            _number(one.predicted_s, "seconds"),
-            _number(one.observed_s, "seconds"),
-            f"{one.invocations:,}",
-        )
-    return table
+def _functions(functions: tuple[FunctionStatus, ...]) -> "_Fitted":
+    return _Fitted(
+        _FUNCTION_COLUMNS,
+        [
+            (
+                one.name,
+                str(one.waiting),
+                str(one.starting),
+                str(one.idle),
+                str(one.busy),
+                _NONE if one.replicas is None else str(one.replicas),
+                f"{one.vcpus:g}",
+                _NONE if one.recent_batch_size is None else f"{one.recent_batch_size:.1f}",
+                _number(one.predicted_s, "seconds"),
+                _number(one.observed_s, "seconds"),
+                f"{one.invocations:,}",
+            )
+            for one in functions
+        ],
+    )
 
 
-def _nodes(app: AppStatus) -> Table:
+def _nodes(app: AppStatus) -> "_Fitted":
     is_watched = any(one.signals for one in app.nodes)
-    seen = ("busy", "others", "waiting") if is_watched else ()
-    table = _table(("node", "vCPUs", "speed", "in use", "instances", *seen))
+    rows = []
     for one in app.nodes:
         shares = (one.signals.get("c0"), one.pressure, one.signals.get("psi_cpu")) if is_watched else ()
-        table.add_row(
-            one.name,
-            f"{one.vcpus:g}",
-            f"{one.speed:g}",
-            _number(one.load, "share"),
-            str(one.instances),
-            *(_number(share, "share") for share in shares),
-        )
-    return table
+        seen = (_number(share, "share") for share in shares)
+        load = _number(one.load, "share")
+        rows.append((one.name, f"{one.vcpus:g}", f"{one.speed:g}", load, str(one.instances), *seen))
+    return _Fitted(_NODE_COLUMNS | (_WATCHED_COLUMNS if is_watched else {}), rows)
 
 
-def _table(headings: tuple[str, ...]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left", no_wrap=not place)
-    return table
+@dataclass(frozen=True)
+class _Fitted:
+    """A table that shows whole headings and cells at any width: where there is no room, whole columns are left out.
+
+    `columns` are headings with their rank; the highest rank is left out first, rank 0 never.
+    """
+
+    columns: dict[str, int]
+    rows: Sequence[Sequence[str | Text]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        yield self._table(options.max_width)
+
+    def _table(self, width: int) -> Table:
+        headings = list(self.columns)
+        kept = list(range(len(headings)))
+        while True:
+            for heads, gap in ((headings, 2), (_broken(headings), 2), (_broken(headings), 1)):
+                widths = [self._width(place, heads[place], width) for place in kept]
+                if sum(widths) + gap * (len(kept) - 1) <= width:
+                    return self._build(kept, heads, widths, gap)
+            last = max(kept, key=lambda place: self.columns[headings[place]])
+            if not self.columns[headings[last]]:
+                return self._build(kept, heads, widths, gap)
+            kept.remove(last)
+
+    def _width(self, place: int, heading: str, width: int) -> int:
+        cells = max((len(row[place]) for row in self.rows), default=0)
+        if place == 0:  # a longer name goes on in the next line
+            cells = min(cells, max(16, width // 4))
+        return max(cells, *(len(line) for line in heading.split("\n")))
+
+    def _build(self, kept: Sequence[int], headings: Sequence[str], widths: Sequence[int], gap: int) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 1, 0, 0))
+        for place, width in zip(kept, widths, strict=True):
+            table.add_column(headings[place], justify="right" if place else "left", width=width, overflow="fold")
+        for row in self.rows:
+            table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in (row[i] for i in kept)))
+        return table
+
+
+def _broken(headings: Sequence[str]) -> list[str]:
+    return [heading.replace(" ", "\n") for heading in headings]
 
 
 def _in_time(share: float | None) -> Text:

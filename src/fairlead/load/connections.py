@@ -1,7 +1,8 @@
 """Connections that carry one request at a time, opened when they are needed and kept."""
 
 import asyncio
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 import httptools
@@ -97,23 +98,26 @@ class Connection(asyncio.Protocol):
 
 
 class Pool:
-    """All connections to one target. What cannot be sent within `most` at once is refused here, and said so."""
+    """All connections to one target. A request that would be more than `most` at once is not sent but ends as `UNSENT`.
+
+    `requests` are heads with their bodies, sent in turn.
+    """
 
     def __init__(
         self,
         target: Target,
-        head: bytes,
-        body: bytes,
+        requests: Sequence[tuple[bytes, bytes]],
         *,
+        tls: ssl.SSLContext | None = None,
         sends_deadline: bool,
         most: int,
         timeout_s: float,
         ended: Ended,
     ) -> None:
         self._target = target
-        self._head = head
-        self._body = body
-        self._whole = b"%b\r\n%b" % (head, body)
+        self._tls = tls
+        self._requests = requests
+        self._whole = [b"%b\r\n%b" % request for request in requests]
         self._sends_deadline = sends_deadline
         self._most = most
         self._timeout_s = timeout_s
@@ -129,10 +133,13 @@ class Pool:
         return len(self._under_way) + len(self._opening)
 
     async def warm(self, count: int) -> int:
-        """Open so many connections beforehand; how many there are now."""
+        """Open up to `count` connections beforehand; gives how many there are now. `ssl.SSLError` is raised."""
         for _ in range(min(count, self._most) - len(self._all)):
             try:
-                connection = await self._connect()
+                async with asyncio.timeout(self._timeout_s):
+                    connection = await self._connect()
+            except ssl.SSLError:
+                raise
             except OSError:
                 break
             self._idle.append(connection)
@@ -143,7 +150,7 @@ class Pool:
         if self._idle:
             connection = self._idle.pop()  # the last used: it is the least likely to be closed by the other side
             self._under_way[connection] = monotonic() + self._timeout_s
-            connection.send(row, self._data(deadline))
+            connection.send(row, self._data(row, deadline))
         elif self.in_flight < self._most:
             task = asyncio.get_running_loop().create_task(self._open_and_send(row, deadline))
             self._opening.add(task)
@@ -198,7 +205,8 @@ class Pool:
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(lambda: Connection(self), self._target.host, self._target.port)
+        target, tls = self._target, self._tls
+        _, connection = await loop.create_connection(lambda: Connection(self), target.host, target.port, ssl=tls)
         self._all.add(connection)
         return connection
 
@@ -213,13 +221,15 @@ class Pool:
             self._ended(row, monotonic(), NOT_CONNECTED, "")
         else:
             self._under_way[connection] = give_up_at
-            connection.send(row, self._data(deadline))
+            connection.send(row, self._data(row, deadline))
 
-    def _data(self, deadline: float) -> bytes:
+    def _data(self, row: int, deadline: float) -> bytes:
+        turn = row % len(self._requests)
         if not self._sends_deadline:
-            return self._whole
+            return self._whole[turn]
+        head, body = self._requests[turn]
         left_ms = max(LEAST_DEADLINE_MS, (deadline - monotonic()) * 1e3)
-        return b"%bX-Deadline-Ms: %.1f\r\n\r\n%b" % (self._head, left_ms, self._body)
+        return b"%bX-Deadline-Ms: %.1f\r\n\r\n%b" % (head, left_ms, body)
 
 
 def _reason(text: bytes) -> str:

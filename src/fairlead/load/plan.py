@@ -56,7 +56,7 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """Users of whom each sends its next request when the last one has ended: it measures capacity, not latency.
+    """Users who each send the next request when the last one has ended. This measures capacity, not latency.
 
     A slow server is asked less often, so its slowness hides itself.
     """
@@ -71,16 +71,18 @@ class Closed(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One load.
 
-    The first `warm_up_s` are sent but not counted. `deadline_s` counts from the scheduled arrival; what is left of it
-    when the request is sent goes along as `X-Deadline-Ms`. A request that has no answer `timeout_s` after it was sent
-    is given up. At most `max_in_flight` are open at once: an arrival beyond that is not sent, and counts as missed.
+    The first `warm_up_s` are sent but not counted. `deadline_s` counts from the scheduled arrival; if `sends_deadline`,
+    what is left of it when the request is sent goes along as `X-Deadline-Ms`. Several bodies are sent in turn. A
+    request that has no answer `timeout_s` after it was sent is given up. At most `max_in_flight` are open at once: an
+    arrival beyond that is not sent, and counts as missed.
     """
 
     arrivals: Open | Listed | Closed
     duration_s: float
     warm_up_s: float = 0.0
     deadline_s: float | None = None
-    body: bytes = b""
+    sends_deadline: bool = True
+    body: bytes | tuple[bytes, ...] = b""
     headers: tuple[tuple[str, str], ...] = ()
     timeout_s: float = 30.0
     max_in_flight: int = MAX_IN_FLIGHT
@@ -106,6 +108,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"rate_rps x duration_s is {asked:,.0f} requests; at most {self.max_requests:,} are sent.")
         if isinstance(self.arrivals, Closed) and self.arrivals.users > self.max_in_flight:
             raise ValueError(f"users must be at most max_in_flight ({self.max_in_flight}); got {self.arrivals.users}.")
+        if not self.bodies:
+            raise ValueError("body must be bytes, or a tuple of at least one; got none.")
         for header in self.headers:
             if any(sign in part for part in header for sign in "\r\n\0") or ":" in header[0] or not header[0]:
                 raise ValueError(f"headers: {header[0]!r} is not a header that can be sent.")
+
+    @property
+    def bodies(self) -> tuple[bytes, ...]:
+        """The bodies that are sent in turn."""
+        return (self.body,) if isinstance(self.body, bytes) else self.body

@@ -1,8 +1,10 @@
 """Runs a plan: an open loop that never waits for answers, or users that do."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from math import inf
+from pathlib import Path
 from time import monotonic, process_time
 
 import msgspec
@@ -13,6 +15,7 @@ from fairlead.load.plan import Closed, Plan
 from fairlead.load.result import LoadResult, summarise
 from fairlead.load.samples import Samples
 from fairlead.load.target import Target
+from fairlead.load.tls import client_context, tls_failure
 
 try:
     import uvloop
@@ -35,18 +38,41 @@ class LoadProgress(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int
 
 
-def run_load(url: str, plan: Plan, *, progress: Callable[[LoadProgress], None] | None = None) -> LoadResult:
-    """Send a load to this URL and wait for the last answer. Raises `ValueError` for a URL that cannot be asked.
+def run_load(
+    url: str, plan: Plan, *, cacert: Path | None = None, progress: Callable[[LoadProgress], None] | None = None
+) -> LoadResult:
+    """Send a load to this URL and wait for the last answer.
 
     A server that does not answer is not an error here: the result counts it.
+
+    Args:
+        url: An address with its path; `https` verifies the server's certificate.
+        plan: What is sent, and when.
+        cacert: PEM file of the certificates to trust instead of the system's.
+        progress: Called several times a second.
+
+    Raises:
+        ValueError: Requests cannot be sent to the URL, or `cacert` holds no certificate.
+        TLSError: The server's certificate is not trusted, or it does not speak TLS.
     """
     target = Target.of(url)
+    tls = client_context(cacert) if target.is_tls else None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop if uvloop is not None else None) as runner:
-        return runner.run(_Generator(url, target, plan, progress).run())
+        try:
+            return runner.run(_Generator(url, target, plan, tls, progress).run())
+        except ssl.SSLError as error:
+            raise tls_failure(target.origin, error, cacert) from error
 
 
 class _Generator:
-    def __init__(self, url: str, target: Target, plan: Plan, progress: Callable[[LoadProgress], None] | None) -> None:
+    def __init__(
+        self,
+        url: str,
+        target: Target,
+        plan: Plan,
+        tls: ssl.SSLContext | None,
+        progress: Callable[[LoadProgress], None] | None,
+    ) -> None:
         self._url = url
         self._plan = plan
         self._progress = progress
@@ -59,9 +85,9 @@ class _Generator:
         self._budget_s = inf if plan.deadline_s is None else plan.deadline_s
         self._pool = Pool(
             target,
-            target.head(plan.body, plan.headers),
-            plan.body,
-            sends_deadline=plan.deadline_s is not None,
+            [(target.head(body, plan.headers), body) for body in plan.bodies],
+            tls=tls,
+            sends_deadline=plan.deadline_s is not None and plan.sends_deadline,
             most=plan.max_in_flight,
             timeout_s=plan.timeout_s,
             ended=self._end,

@@ -28,7 +28,7 @@ from fairlead.engine.live.status import AppStatus, MonitorStatus, Status
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.transit import Done
 from fairlead.engine.live.values import MOST_ITEMS, Value
-from fairlead.errors import ConfigError, DuplicateNameError, Fault, UnknownNameError
+from fairlead.errors import AmbiguousNameError, ConfigError, DuplicateNameError, Fault, UnknownNameError
 from fairlead.model import Cluster
 from fairlead.policy import make_policy
 from fairlead.runlog import prune_runs
@@ -259,6 +259,7 @@ class Host:
             obstacles=obstacles,
             is_draining=self.is_draining,
             apps=tuple(self._app_status(name, deployment) for name, deployment in self._apps.items()),
+            state=str(self._state.resolve()),
         )
 
     async def drain(self, timeout_s: float) -> bool:
@@ -398,7 +399,11 @@ class Host:
     def _find(self, workflow: str) -> tuple[_Deployment, str]:
         found = self._names.get(workflow)
         if found is None:
-            raise UnknownNameError("workflow", workflow, [name for name, what in self._names.items() if what])
+            full = [name for name, what in self._names.items() if what]
+            if workflow in self._names:
+                same = [name for name in full if name.endswith(f".{workflow}")]
+                raise AmbiguousNameError("workflow", workflow, same)
+            raise UnknownNameError("workflow", workflow, full)
         return found
 
     def _app_status(self, name: str, deployment: _Deployment) -> AppStatus:

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -150,12 +151,15 @@ def _write_address(state: Path, url: str, certfile: Path | None) -> None:
 
 def _announce(host: Host, url: str) -> None:
     lines = []
+    uses = Counter(workflow.name for manifest in host.manifests() for workflow in manifest.workflows)
     for manifest in host.manifests():
         lines.append(f"Serving {manifest.name} at {url}")
         for workflow in manifest.workflows:
+            name = workflow.name if uses[workflow.name] == 1 else f"{manifest.name}.{workflow.name}"
             objective = "no objective" if workflow.slo_s is None else f"within {workflow.slo_s * 1000:g} ms"
-            lines.append(f"  POST {url}/v1/workflows/{workflow.name}  {objective}")
-    lines.append(f"Watch     fairlead top --url {url}    Load  fairlead load {url} --rate 50 --duration 10s")
+            lines.append(f"  POST {url}/v1/workflows/{name}  {objective}")
+    chosen = f" --workflow {name}" if uses.total() > 1 else ""
+    lines.append(f"Watch     fairlead top --url {url}    Load  fairlead load {url}{chosen} --rate 50 --duration 10s")
     with suppress(OSError):
         print("\n".join(lines), flush=True)  # noqa: T201 - what `fairlead serve` shows
 

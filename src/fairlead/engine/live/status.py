@@ -91,3 +91,4 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     obstacles: tuple[str, ...] = ()  # why workflows cannot run now
     is_draining: bool
     apps: tuple[AppStatus, ...]
+    state: str | None = None  # the state folder, on the machine of the gateway

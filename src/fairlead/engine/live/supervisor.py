@@ -6,6 +6,7 @@ nothing else, so that there is little in it that can fail; should it die, its ga
 """
 
 import ctypes
+import errno
 import os
 import signal
 import socket
@@ -41,10 +42,12 @@ def listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         listening.close()
         why = error.strerror if isinstance(error, OSError) else str(error)
-        what = f"cannot listen on port {port}: {why}. Another server may be there; choose another with --port."
+        is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        todo = "Another server is there; choose another with --port" if is_taken else "Check --host and --port"
+        what = f"cannot listen on port {port}: {why}. {todo}."
         raise ConfigError(host, [Fault("", what)]) from error
     listening.listen(_BACKLOG)
     return listening
