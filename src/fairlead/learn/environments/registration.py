@@ -1,7 +1,6 @@
 """The environments by name: `gymnasium.make("fairlead/Placement-v0")`.
 
-Gymnasium calls `register` by itself where the package is installed (the entry point `gymnasium.envs`), and importing
-`fairlead.learn.environments` does too.
+Importing `fairlead.learn.environments` calls `register`.
 """
 
 from gymnasium.envs.registration import register as _register
