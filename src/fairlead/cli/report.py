@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from os.path import realpath
 from pathlib import Path
 from typing import Annotated
 
@@ -69,13 +70,14 @@ def read_runs(folders: list[Path]) -> list[Recording]:
     found: dict[Path, tuple[Path, Recording]] = {}
     for folder in folders:
         for run in _run_folders(folder):
-            if run.resolve() not in found:
-                found[run.resolve()] = (folder, read_any_run(run))
+            place = Path(realpath(run))  # of links that lead in a circle too
+            if place not in found:
+                found[place] = (folder, read_any_run(run))
     recordings = [recording for _, recording in found.values()]
     alike = [(identity(recording), recording.seed) for recording in recordings]
     if len(set(alike)) == len(recordings):
         return recordings
-    named = [folder.resolve() for folder, _ in found.values()]
+    named = [Path(realpath(folder)) for folder, _ in found.values()]
     if len(set(zip(alike, named, strict=True))) < len(recordings):  # one folder holds several of them
         named = list(found)
     names = short_names(named)
