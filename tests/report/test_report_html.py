@@ -177,8 +177,8 @@ def test_runs_of_one_policy_are_lines_of_their_own():
     runs = [recording([request(0, 0.0, end)], point={"run": name}) for name, end in (("8", 1.0), ("9", 2.0))]
     page = render_html(runs)
     text = " ".join(outline(page).texts)
-    assert "fifo, run 8" in text
-    assert "fifo, run 9" in text
+    assert "fifo (run 8)" in text
+    assert "fifo (run 9)" in text
     assert "2 runs" in text
     assert "Over the sweep" not in text
     assert "All 2 runs answer 100.0 % of the requests in time, for $0;" in page

@@ -257,7 +257,9 @@ def _workflows(series: Sequence[Series]) -> Iterable[str]:
 
 def _stages(series: Sequence[Series]) -> Iterable[str]:
     times = {one.index: stage_times(one.recordings) for one in series}
-    stages = sorted({stage for found in times.values() for stage in found})
+    # Workflow by workflow, the stages in the order in which they first started.
+    found_stages = dict.fromkeys(stage for found in times.values() for stage in found)
+    stages = sorted(found_stages, key=lambda stage: stage[0])
     if not stages:
         return
     has_workflows = len({workflow for workflow, _ in stages}) > 1

@@ -86,4 +86,7 @@ def group(recordings: Sequence[Recording]) -> Bench:
 
 def _run_label(label: str, recording: Recording) -> str:
     """The policy and, where runs are told apart by their folder, the run: each is a series of its own."""
-    return f"{label}, run {recording.point[RUN]}" if RUN in recording.point else label
+    if RUN not in recording.point:
+        return label
+    run = str(recording.point[RUN])
+    return f"{label} (run {run})" if run.isdigit() else f"{label} ({run})"
