@@ -146,3 +146,33 @@ def test_terminal_without_unicode_gets_a_table_too(folder):
     done = run_cli("simulate", "kaas-example", cwd=folder, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert "kaas" in done.stdout
+
+
+CROWDED = """
+name: crowded
+duration_s: 5
+cluster: {nodes: [{name: n, vcpus: 4, memory_gb: 8}]}
+functions:
+  a: {memory_gb: 1, cold_start_s: 0.1, latency: {table: [{vcpus: 1, seconds: 0.1}]}}
+  b: {memory_gb: 1, cold_start_s: 0.1, latency: {table: [{vcpus: 4, seconds: 0.1}]}}
+workflows: {w: {stages: {a: [], b: [a]}, slo: {latency_s: 1}}}
+arrivals: [{workflow: w, process: deterministic, rate_rps: 2}]
+control_period_s: 1
+policy: {dispatch: fifo}
+"""
+
+
+def test_a_scaler_without_room_is_named_with_what_fits_and_what_to_do(folder):
+    """Four vCPUs: the replica of a takes one, and b needs all four."""
+    Path("crowded.yaml").write_text(CROWDED)
+    settings = ("--scaler", "static-replicas", "--set", "scaler.replicas=1")
+    done = simulate("crowded.yaml", *settings, "--json", "found.json")
+    (told,) = json.loads(Path("found.json").read_text())["warnings"]
+    assert told.startswith(
+        "fifo + static-replicas: no node had room for a replica of b (needs 4 vCPU, 1 GB); "
+        "20.0 % of the requests were in time. Replicas at the end of arrivals: 1 of a, on 1 of 4 vCPUs. "
+        "Let the scaler keep fewer or smaller replicas"
+    )
+    assert " ".join(told.split()) in " ".join(done.stderr.split())
+    wide = simulate("crowded.yaml", *settings, "--set", "cluster.nodes.0.vcpus=5", "--json", "-", "--quiet")
+    assert json.loads(wide.stdout)["warnings"] == []

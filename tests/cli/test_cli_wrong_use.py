@@ -147,3 +147,10 @@ def test_misspelt_name_in_a_setting_is_what_is_asked_about(policy):
 
 def test_experiment_is_looked_up_before_anything_is_begun():
     assert "Reproducing" not in fault("reproduce", "no-such-thing")
+
+
+def test_a_link_that_leads_to_itself_is_no_run(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    result = CliRunner().invoke(app, ["report", str(tmp_path / "loop")])
+    assert result.exit_code == 2
+    assert "no run is here" in result.output

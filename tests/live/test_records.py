@@ -77,6 +77,16 @@ def test_what_the_controller_wrote_is_what_a_report_reads(tmp_path):
     assert summary.latency_s.mean == pytest.approx(1.75)
 
 
+def test_goodput_is_not_averaged_over_the_time_before_the_first_request(tmp_path):
+    log = RunLog(tmp_path / "run", RunHead(app="shop", scenario=WORLD))
+    for number in range(4):  # from 100 s on, one each second, answered in half a second
+        at = 100.0 + number
+        log.log(at, (arrived(number, at),))
+        log.requests.append(ended(number, arrival=at, end=at + 0.5))
+    log.close(500.0)
+    assert summarise(read_live_run(tmp_path / "run")).goodput_rps == pytest.approx(4 / 3.5)
+
+
 def test_a_run_that_still_goes_on_can_be_read(tmp_path):
     log = RunLog(tmp_path, RunHead(app="shop", scenario=WORLD))
     log.log(1.0, (arrived(0, 1.0), arrived(1, 1.0)))

@@ -1,5 +1,7 @@
 """The page: complete, self-contained, safe, and always the same."""
 
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -150,6 +152,68 @@ def test_of_those_that_look_equally_cheap_the_better_is_named():
     page = render_html([*runs, best])
     assert "<b>esg</b> answers 100.0 %" in page
     assert "the cheapest, <b>edf</b>, 50.0 % for $0;" in page
+
+
+def test_what_answers_nothing_is_never_praised_for_its_price():
+    good, other = (
+        recording([request(0, 0.0, 1.0)], [invocation(0, 0.0, 0.0, 1.0, batch=0, cost=cost)], policy=name)
+        for name, cost in (("esg", 2.0), ("fifo", 3.0))
+    )
+    idle = recording([request(0, 0.0, 0.0, outcome="rejected")], policy="clockwork")
+    page = render_html([idle, other, good])
+    assert "<b>esg</b> answers 100.0 % of the requests in time, for $2.00; the last, <b>clockwork</b>, 0.0 %" in page
+    assert "the cheapest" not in page
+    assert '<td class="best">$2.00</td>' in page
+    assert '<td class="best">$0</td>' not in page
+
+
+def test_a_page_on_which_nothing_is_in_time_says_so():
+    late = [recording([request(0, 0.0, 9.0)], policy=name) for name in ("fifo", "esg")]
+    assert "Each of the 2 policies missed the deadline of every request." in render_html(late)
+    assert "<b>fifo</b> missed the deadline of every request." in render_html(late[:1])
+
+
+def test_runs_of_one_policy_are_lines_of_their_own():
+    runs = [recording([request(0, 0.0, end)], point={"run": name}) for name, end in (("8", 1.0), ("9", 2.0))]
+    page = render_html(runs)
+    text = " ".join(outline(page).texts)
+    assert "fifo (run 8)" in text
+    assert "fifo (run 9)" in text
+    assert "2 runs" in text
+    assert "Over the sweep" not in text
+    assert "All 2 runs answer 100.0 % of the requests in time, for $0;" in page
+
+
+def test_stages_show_how_long_they_waited_and_ran():
+    rows = [
+        invocation(0, 0.0, 1.0, 4.0, batch=0, cold_s=1.0, function="decode"),
+        invocation(1, 0.0, 3.0, 4.0, batch=1, function="decode"),
+        invocation(0, 4.0, 4.0, 5.0, batch=2, function="detect"),
+    ]
+    text = " ".join(outline(render_html([recording([request(0, 0.0, 5.0), request(1, 0.0, 5.0)], rows)])).texts)
+    # decode: waits of 1 and 3 s, cold starts of 1 and 0 s, runs of 2 and 1 s
+    assert "decode fifo 2 2.00 s 2.90 s 500 ms 0 s 1.50 s 1.95 s" in " ".join(text.split())
+    assert "detect fifo 1 0 s 0 s 0 s 0 s 1.00 s 1.00 s" in " ".join(text.split())
+
+
+def test_batches_that_wait_for_a_start_that_is_not_theirs_are_counted():
+    rows = [invocation(0, 0.0, 0.0, 2.0, batch=0, cold_s=1.0, cost=2.0)]
+    page = " ".join(outline(render_html([recording([request(0, 0.0, 2.0)], rows)])).texts)
+    assert "cold waits" in page
+    assert "cold starts and waits for them" in page
+
+
+@pytest.mark.parametrize(("slo_s", "shown"), [(0.1499, "SLO 150 ms"), (0.125, "SLO 125 ms"), (1.234, "SLO 1.234 s")])
+def test_an_objective_is_shown_without_the_error_of_its_measurement(slo_s, shown):
+    assert shown in " ".join(outline(render_html([recording([request(0, 0.0, 0.1, slo_s=slo_s)])])).texts)
+
+
+def test_small_costs_have_no_exponent():
+    rows = [invocation(0, 0.0, 0.0, 1.0, batch=0, cost=5.5e-5)]
+    runs = [recording([request(0, 0.0, 1.0), request(1, 4.0, 5.0)], rows, policy=name) for name in ("fifo", "esg")]
+    page = render_html([*runs, *(replace(run, point={"rate": 2}) for run in runs)])
+    assert "cost (millionths of a USD)" in page
+    assert not re.search(r"\de-\d", page)
 
 
 def test_the_quickest_is_named_where_nothing_else_differs():

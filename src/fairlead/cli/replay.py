@@ -76,6 +76,7 @@ def replay(
         raise UsageError(
             f"--warmup must be at least 0 and before the last arrival, at {last_s:.3g} s; got {warmup_s:g}."
         )
+    warmup_s = max(warmup_s, logged.recording.warmup_s)  # time before the first request is not averaged over
     choices = choose_policies(logged, policies or [], settings or [])
     recorded = summarise(changed(logged.recording, point={"run": RECORDED}, warmup_s=warmup_s))
     observed = Observations(logged)

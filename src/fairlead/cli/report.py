@@ -1,7 +1,9 @@
 """`fairlead report`: tables, pages and traces from runs that were stored."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from os.path import realpath
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +14,7 @@ from fairlead.cli.outputs import STDOUT, check_files, write_json, write_traces
 from fairlead.cli.simulate import show_summaries
 from fairlead.model import Recording
 from fairlead.report import results_json, summarise, write_html
-from fairlead.report.labels import identity
+from fairlead.report.labels import RUN, identity
 from fairlead.report.live import is_run, read_any_run
 
 
@@ -62,18 +64,38 @@ def report(
 def read_runs(folders: list[Path]) -> list[Recording]:
     """The runs in these folders, each once.
 
-    Records do not have the settings of their scenario. Runs that look the same but for their folder get the one that
-    was named as a point of their own; otherwise they would count as seeds of one run.
+    Records do not have the settings of their scenario. Runs that look the same but for their folder get the name of
+    that folder, as short as tells them apart, as a point of their own; otherwise they would count as seeds of one run.
     """
-    found: dict[Path, tuple[str, Recording]] = {}
+    found: dict[Path, tuple[Path, Recording]] = {}
     for folder in folders:
         for run in _run_folders(folder):
-            if run.resolve() not in found:
-                found[run.resolve()] = (str(folder), read_any_run(run))
+            place = Path(realpath(run))  # of links that lead in a circle too
+            if place not in found:
+                found[place] = (folder, read_any_run(run))
     recordings = [recording for _, recording in found.values()]
-    if len({(identity(recording), recording.seed) for recording in recordings}) == len(recordings):
+    alike = [(identity(recording), recording.seed) for recording in recordings]
+    if len(set(alike)) == len(recordings):
         return recordings
-    return [replace(recording, point={"run": named, **recording.point}) for named, recording in found.values()]
+    named = [Path(realpath(folder)) for folder, _ in found.values()]
+    if len(set(zip(alike, named, strict=True))) < len(recordings):  # one folder holds several of them
+        named = list(found)
+    names = short_names(named)
+    return [
+        replace(recording, point={RUN: name, **recording.point})
+        for name, recording in zip(names, recordings, strict=True)
+    ]
+
+
+def short_names(folders: Sequence[Path]) -> list[str]:
+    """Names that tell folders apart: what is left of their paths without the beginning and the end that all share."""
+    parts = [folder.parts for folder in folders]
+    if len(set(parts)) == 1:
+        return [folder.name for folder in folders]
+    shortest = min(map(len, parts))
+    first = next((i for i in range(shortest) if len({path[i] for path in parts}) > 1), shortest - 1)
+    last = next((i for i in range(shortest - first) if len({path[-1 - i] for path in parts}) > 1), 0)
+    return ["/".join(path[first : len(path) - last]) for path in parts]
 
 
 def _run_folders(folder: Path) -> list[Path]:

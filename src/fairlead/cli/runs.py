@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
 
+from fairlead.cli.crowding import room_warnings
 from fairlead.cli.errors import FAILED, Failure, warn
 from fairlead.cli.outputs import file_name
 from fairlead.cli.progress import RunProgress
@@ -70,6 +71,7 @@ class Outcome:
     summary: Summary | None = None
     recording: Recording | None = None
     refusals: tuple[Refusal, ...] = ()
+    warnings: tuple[str, ...] = ()
     failure: Failure | None = None
 
 
@@ -85,6 +87,16 @@ class Finished:
     def summaries(self) -> tuple[Summary, ...]:
         """The summaries, in order."""
         return tuple(outcome.summary for outcome in self.outcomes if outcome.summary is not None)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the user should know about the runs, with the label of the first run that it is about."""
+        by_policy: dict[tuple[str, str | None], str] = {}
+        for outcome in self.outcomes:
+            if outcome.summary is not None and outcome.warnings:
+                key = (outcome.summary.policy, outcome.summary.scaler)
+                by_policy.setdefault(key, f"{' '.join(outcome.warnings)} ({outcome.label})")
+        return tuple(by_policy.values())
 
     @property
     def recordings(self) -> tuple[Recording, ...]:
@@ -135,9 +147,11 @@ def run_task(task: Task, progress: Callable[[float], None]) -> Outcome:
         recording = simulate(task.scenario, seed=task.seed, engine=task.engine, point=task.point, progress=progress)
         if task.out is not None:
             write_run(recording, task.out / task.folder_name)
+        summary = summarise(recording)
         return Outcome(
             label=task.label,
-            summary=summarise(recording),
+            summary=summary,
+            warnings=room_warnings(task.scenario, recording, summary),
             recording=recording if task.keeps_recording else None,
             refusals=recording.refusals,
         )

@@ -37,12 +37,12 @@ def simulate(
             "--policy",
             "-p",
             metavar="NAME",
-            help="Who dispatches; repeat it to compare. Default: the scenario's own.",
+            help="The policy that dispatches; repeat it to compare. Default: the scenario's own.",
         ),
     ] = None,
     scaler: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"Who scales, or '{NO_SCALER}'. Default: the scenario's own, if any."),
+        typer.Option(metavar="NAME", help=f"The policy that scales, or '{NO_SCALER}'. Default: the scenario's own."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -61,7 +61,7 @@ def simulate(
         Engine,
         typer.Option(
             metavar="NAME",
-            help="Who runs it: python, compiled (machine code, for what it covers), or auto, which takes the compiled "
+            help="The engine: python, compiled (machine code, for what it covers), or auto, which takes the compiled "
             "one where it covers a long run. Results do not depend on it.",
         ),
     ] = "auto",
@@ -111,6 +111,8 @@ def simulate(
     if out is not None and finished.outcomes:
         wrote.append(out)
     warn_of_refusals(finished.outcomes)
+    for text in finished.warnings:
+        warn(text)
     if finished.summaries and not is_quiet and json_to != STDOUT:
         show_summaries(finished.summaries, f"{name}, seed {seed}" if seeds == 1 else name)
         show_engines(finished.summaries)
@@ -193,7 +195,7 @@ def _write(
     if trace is not None:
         wrote += write_traces(finished.recordings, trace)
     if json_to is not None:
-        write_json(results_json(name, finished.summaries), json_to)
+        write_json(results_json(name, finished.summaries, warnings=finished.warnings), json_to)
         wrote += [] if json_to == STDOUT else [Path(json_to)]
     return wrote
 

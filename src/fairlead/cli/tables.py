@@ -6,6 +6,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from fairlead.report.numbers import show_plain
+
 NOTHING = "–"
 
 
@@ -53,7 +55,7 @@ def show_value(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(show_value(item) for item in value)
     if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+        return show_plain(value) if abs(value) < 1e4 else f"{value:,.0f}"
     return str(value)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fairlead.report.numbers import Column, show
+from fairlead.report.numbers import Column, show, show_plain
 from fairlead.report.series import Series
 from fairlead.report.svg import Drawing, Point, Scale, draw_axes, draw_x_axis
 
@@ -95,7 +95,8 @@ def draw_cost(series: Sequence[Series]) -> Drawing:
     bottom = TOP + row * len(series)
     drawing = Drawing(WIDTH, bottom + BOTTOM, "Cost per policy, by what it was paid for")
     x = Scale(low=0.0, high=max([*totals, 1e-12]), start=left, end=WIDTH - right)
-    draw_x_axis(drawing, x, top=TOP - 6, bottom=bottom, label="cost (USD)", has_grid=True)
+    unit, text = _money_axis(x.high)
+    draw_x_axis(drawing, x, top=TOP - 6, bottom=bottom, label=f"cost ({unit})", text=text, has_grid=True)
     for position, (one, total) in enumerate(zip(series, totals, strict=True)):
         top = TOP + row * position
         drawing.open(f"c{one.index % 8}", series=one.index)
@@ -122,7 +123,9 @@ def draw_trade(series: Sequence[Series]) -> Drawing:
     x = Scale(low=0.9 * min(costs), high=1.1 * max([*costs, 1e-12]), start=LEFT, end=WIDTH - RIGHT)
     y = Scale(low=max(0.0, min(shares) - 0.05) // 0.05 * 0.05, high=1.0, start=HEIGHT - BOTTOM, end=TOP)
     drawing = Drawing(WIDTH, HEIGHT, "Cost against share of requests in time, per policy")
-    draw_axes(drawing, x, y, x_label="cost (USD)", y_label="share of requests in time", y_text=_percent)
+    unit, text = _money_axis(x.high)
+    y_label = "share of requests in time"
+    draw_axes(drawing, x, y, x_label=f"cost ({unit})", y_label=y_label, x_text=text, y_text=_percent)
     places = [(x(cost), y(attainment)) for cost, attainment in zip(costs, shares, strict=True)]
     for position, (one, (left, top)) in enumerate(zip(series, places, strict=True)):
         # What would be hidden by later dots is drawn larger, as a ring around them.
@@ -151,19 +154,22 @@ def draw_sweep(points: Mapping[str, Sequence[Series]], column: Column) -> Drawin
     is_share = column.kind == "share"
     x = Scale(low=min(places), high=max(places), start=LEFT + 26, end=WIDTH - 2 * RIGHT)
     y = _percent_scale() if is_share else Scale(low=0.0, high=high * 1.05, start=HEIGHT - BOTTOM, end=TOP)
+    money, text = _money_axis(y.high) if column.kind == "usd" else ("", show_plain)
     drawing = Drawing(WIDTH, HEIGHT, f"{column.heading} over the sweep, per policy")
     for value in PERCENT_TICKS if is_share else y.ticks(5):
         drawing.line((LEFT, y(value)), (WIDTH - RIGHT, y(value)), "grid")
-        drawing.text(LEFT - 8, y(value) + 4, _percent(value) if is_share else f"{value:g}", "tick", "end")
+        drawing.text(LEFT - 8, y(value) + 4, _percent(value) if is_share else text(value), "tick", "end")
     drawing.line((LEFT, y.start), (WIDTH - RIGHT, y.start), "axis")
     key = names[0].partition("=")[0] if all(name.count("=") == 1 for name in names) else ""
     every = -(-len(names) // 8)
     for position, (at, name) in enumerate(zip(places, names, strict=True)):
         drawing.line((x(at), y.start), (x(at), y.start + 4), "axis")
         if position % every == 0:
-            drawing.text(x(at), y.start + 18, name.partition("=")[2] if key else name, "tick", "middle")
+            # A letter is about seven pixels wide.
+            tick = _shorten(name.partition("=")[2] if key else name, max(4, (WIDTH - LEFT) // min(8, len(names)) // 7))
+            drawing.text(x(at), y.start + 18, tick, "tick", "middle")
     drawing.text((LEFT + WIDTH - RIGHT) / 2, y.start + 38, key or "sweep point", "label", "middle")
-    unit = {"seconds": " (s)", "usd": " (USD)"}.get(column.kind, "")
+    unit = {"seconds": " (s)", "usd": f" ({money})"}.get(column.kind, "")
     drawing.text(0, y.end - 14, column.heading + unit, "label")
     for line in lines.values():
         drawing.open(_line(line[0][1]), series=line[0][1].index)
@@ -182,15 +188,29 @@ def draw_sweep(points: Mapping[str, Sequence[Series]], column: Column) -> Drawin
 def _objectives_s(series: Sequence[Series]) -> dict[str, float]:
     """Each workflow's SLO, at most four; without a name where all have the same."""
     found: dict[str, float] = {}
-    slo = (pl.col("deadline") - pl.col("arrival")).median().alias("slo_s")
+    # Of a live run, a deadline counts from a moment before the arrival: the longest time is closest to the objective.
+    slo = (pl.col("deadline") - pl.col("arrival")).max().alias("slo_s")
     for one in series:
         for name, slo_s in one.requests.group_by("workflow", maintain_order=True).agg(slo).iter_rows():
             if slo_s is not None and np.isfinite(slo_s):
-                found.setdefault(name, round(slo_s, 9))
+                found[name] = max(found.get(name, 0.0), _rounded(slo_s))
     if len(set(found.values())) == 1:
         return {"": next(iter(found.values()))}
     named = sorted(found.items(), key=lambda pair: (pair[1], pair[0]))[:4]
     return {_shorten(name, 20): slo_s for name, slo_s in named}
+
+
+def _rounded(slo_s: float) -> float:
+    """An objective that is within 0.5 % of a number with two digits is that number: 149.9 ms is 150 ms."""
+    near = float(f"{slo_s:.2g}")
+    return near if abs(near - slo_s) <= 0.005 * slo_s else round(slo_s, 9)
+
+
+def _money_axis(high_usd: float) -> tuple[str, Callable[[float], str]]:
+    """The unit of an axis up to this cost, and how its ticks are written."""
+    if high_usd < 1e-3:
+        return "millionths of a USD", lambda value: show_plain(value * 1e6)
+    return "USD", show_plain
 
 
 def _latency_scale(latencies: Sequence[Floats], objectives_s: Sequence[float]) -> Scale:

@@ -6,7 +6,7 @@ of each table: the Parquet reader ends the whole process on some damaged files, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
@@ -120,9 +120,12 @@ def read_run(folder: Path | str) -> Recording:
     )
 
 
-def results_json(scenario: str, summaries: Iterable[Summary]) -> dict[str, object]:
-    """What `simulate --json` prints: the scenario's name and one entry per run."""
-    return {"scenario": scenario, "results": [summary.as_json() for summary in summaries]}
+def results_json(
+    scenario: str, summaries: Iterable[Summary], *, warnings: Sequence[str] | None = None
+) -> dict[str, object]:
+    """What `simulate --json` prints: the scenario's name, one entry per run, and the warnings where these are kept."""
+    values: dict[str, object] = {"scenario": scenario, "results": [summary.as_json() for summary in summaries]}
+    return values if warnings is None else {**values, "warnings": list(warnings)}
 
 
 class _TableError(Exception):

@@ -12,14 +12,16 @@ from shlex import quote
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import Cluster, Recording
 from fairlead.report.charts import draw_attainment, draw_cost, draw_latency, draw_sweep, draw_trade
-from fairlead.report.labels import shared_key
+from fairlead.report.labels import RUN, shared_key
 from fairlead.report.metrics import json_values
 from fairlead.report.numbers import Column, find_column, show, show_estimate, shown_columns
 from fairlead.report.series import Bench, Series, group
+from fairlead.report.stages import stage_times
 from fairlead.report.svg import Drawing
 from fairlead.report.timeline import LEVELS, draw_gantt, draw_utilisation
 
 MOST_DETAILED = 6
+MOST_STAGES = 40
 SWEPT = ("slo_attainment", "goodput_rps", "latency_s.p95", "cost_usd")
 LOWER_IS_BETTER = ("latency_s.p50", "latency_s.p95", "latency_s.p99", "wait_s.mean", "cost_usd")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -62,6 +64,7 @@ def render_html(recordings: Sequence[Recording], title: str | None = None, *, co
         "</div>",
         *_money(series, recordings[0].cluster),
         *_workflows(series),
+        *_stages(series),
         _utilisation(series),
         _gantt(series),
         _settings(bench),
@@ -79,15 +82,18 @@ def render_html(recordings: Sequence[Recording], title: str | None = None, *, co
 def _header(recordings: Sequence[Recording], bench: Bench, name: str, command: str) -> str:
     first = recordings[0]
     seeds = sorted({recording.seed for recording in recordings})
-    span = f"arrivals for {first.duration_s:.4g} s"
-    if first.warmup_s:
+    is_live = first.engine == "live"
+    span = f"arrivals for {first.duration_s - (first.warmup_s if is_live else 0.0):.4g} s"
+    if first.warmup_s and not is_live:
         span += f", the first {first.warmup_s:g} s not counted"
     facts = [
         *([f"scenario {first.scenario}"] if name != first.scenario else []),
         span,
         *([_cluster_text(first.cluster)] if all(run.cluster == first.cluster for run in recordings) else []),
-        "live" if first.engine == "live" else f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}",
+        "live" if is_live else f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}",
     ]
+    if any(RUN in recording.point for recording in recordings):
+        facts.append(f"{len(recordings)} runs")
     if len(bench.points) > 1:
         facts.append(f"{len(bench.points)} sweep points")
     return (
@@ -99,18 +105,26 @@ def _header(recordings: Sequence[Recording], bench: Bench, name: str, command: s
 
 
 def _finding(bench: Bench) -> str:
-    """What the runs say, in a sentence; HTML. Policies that look the same are said to be."""
+    """The result in a sentence; HTML. The best is the one with the most answers in time, then the cheapest.
+
+    Policies that look the same are said to be. One that answered nothing in time is cheap for no merit of its own, so
+    it is never named as the cheapest.
+    """
     ranked = sorted(bench.last, key=lambda one: (-(one.mean("slo_attainment") or 0.0), one.mean("cost_usd") or 0.0))
     if ranked[0].mean("slo_attainment") is None:
         return "No request was counted."
     point = f" at {escape(list(bench.points)[-1])}" if len(bench.points) > 1 else ""
+    answering = [one for one in ranked if one.mean("slo_attainment")]
+    if not answering:
+        who = f"<b>{escape(ranked[0].label)}</b>" if len(ranked) == 1 else f"Each of the {_count(ranked)}"
+        return f"{who} missed the deadline of every request{point}."
     shares = [show(one.mean("slo_attainment"), "share") for one in ranked]
     costs = [show(one.mean("cost_usd"), "usd") for one in ranked]
     # Of those that look equally cheap, the one that does best.
-    cheapest = costs.index(show(min(one.mean("cost_usd") or 0.0 for one in ranked), "usd"))
+    cheapest = costs.index(show(min(one.mean("cost_usd") or 0.0 for one in answering), "usd"))
     names = [f"<b>{escape(one.label)}</b>" for one in ranked]
     if len(ranked) > 1 and len(set(shares)) == 1:
-        text = f"All {len(ranked)} policies answer {shares[0]} of the requests in time{point}"
+        text = f"All {_count(ranked)} answer {shares[0]} of the requests in time{point}"
         if len(set(costs)) == 1:
             return f"{text}, for {costs[0]}{_quickest(ranked)}."
         return f"{text}; {names[cheapest]} is the cheapest, at {costs[cheapest]}."
@@ -122,8 +136,14 @@ def _finding(bench: Bench) -> str:
     return text + "."
 
 
+def _count(series: Sequence[Series]) -> str:
+    """How many series there are: policies, or runs where one policy has several."""
+    is_runs = any(RUN in one.aggregate.point for one in series)
+    return f"{len(series)} {'runs' if is_runs else 'policies'}"
+
+
 def _quickest(series: Sequence[Series]) -> str:
-    """Who answers soonest on average, where that can be told; HTML."""
+    """Names the series with the lowest mean latency, where they differ; HTML."""
     means = [(mean, one.label) for one in series if (mean := one.mean("latency_s.mean")) is not None]
     if len({show(mean, "seconds") for mean, _ in means}) < 2:
         return ""
@@ -135,7 +155,7 @@ def _results(bench: Bench) -> str:
     rows = [(point, one) for point, found in bench.points.items() for one in found]
     columns = shown_columns([one.aggregate for _, one in rows])
     has_points = len(bench.points) > 1 or "" not in bench.points
-    key = shared_key([one.aggregate for _, one in rows])
+    key = shared_key([one.aggregate for _, one in rows]) if has_points else ""
     named = escape(key or "point").replace(".", ".<wbr>")
     heads = ["<th>policy</th>", *([f'<th class="left">{named}</th>'] if has_points else [])]
     heads += [f'<th title="{escape(column.note)}">{escape(column.heading)}</th>' for column in columns]
@@ -169,7 +189,14 @@ def _cell(one: Series, column: Column, rivals: Sequence[Series]) -> str:
 
 
 def _is_best(one: Series, column: Column, rivals: Sequence[Series]) -> bool:
-    """Whether nobody looks better; False where all look the same, or where there is no better."""
+    """Whether no rival looks better; False where all look the same, or where the column has no better.
+
+    What a policy costs that answers nothing in time is not compared.
+    """
+    if column.key == "cost_usd":
+        rivals = [rival for rival in rivals if rival.mean("slo_attainment")]
+        if not one.mean("slo_attainment"):
+            return False
     values = [value for rival in rivals if (value := rival.mean(column.key)) is not None]
     looks = {show(value, column.kind) for value in values}
     if len(looks) < 2 or column.key not in (*LOWER_IS_BETTER, "goodput_rps"):
@@ -189,7 +216,10 @@ def _sweep(bench: Bench) -> Iterable[str]:
 
 
 def _money(series: Sequence[Series], cluster: Cluster) -> Iterable[str]:
-    billed = [("cold_start", "cold starts", cluster.price.bill_cold_start), ("idle", "idle", cluster.price.bill_idle)]
+    billed = [
+        ("cold_start", "cold starts and waits for them", cluster.price.bill_cold_start),
+        ("idle", "idle", cluster.price.bill_idle),
+    ]
     parts = _keys(("run", "running"), *((part, words) for part, words, is_billed in billed if is_billed))
     note = f"{_billed(cluster)} At the right: the cost, and the cost of a thousand answers in time."
     cost = (
@@ -223,6 +253,31 @@ def _workflows(series: Sequence[Series]) -> Iterable[str]:
             body.append(f"<tr>{first}{cells}</tr>")
     note = f'<p class="note">The first 40 of {len(names)} workflows.</p>' if len(names) > 40 else ""
     yield f"<section><h2>By workflow</h2>{note}{_table(heads, body)}</section>"
+
+
+def _stages(series: Sequence[Series]) -> Iterable[str]:
+    times = {one.index: stage_times(one.recordings) for one in series}
+    # Workflow by workflow, the stages in the order in which they first started.
+    found_stages = dict.fromkeys(stage for found in times.values() for stage in found)
+    stages = sorted(found_stages, key=lambda stage: stage[0])
+    if not stages:
+        return
+    has_workflows = len({workflow for workflow, _ in stages}) > 1
+    texts = ("runs", "mean wait", "wait p95", "mean cold start", "mean transfer", "mean run", "run p95")
+    heads = ["<th>stage</th>", '<th class="left">policy</th>', *(f"<th>{text}</th>" for text in texts)]
+    body = []
+    for workflow, stage in stages[:MOST_STAGES]:
+        name = f"{workflow}: {stage}" if has_workflows else stage
+        for one in series:
+            found = times[one.index].get((workflow, stage))
+            if found is not None:
+                cells = "".join(f"<td>{show(value, 'seconds')}</td>" for value in found[1:])
+                first = f'<th scope="row">{escape(name)}</th><td class="left">{_name(one)}</td>'
+                body.append(f"<tr>{first}<td>{found.runs:,}</td>{cells}</tr>")
+    note = "Wait: from ready to start. A batch counts once for each of its invocations."
+    if len(stages) > MOST_STAGES:
+        note += f" The first {MOST_STAGES} of {len(stages)} stages."
+    yield f"<section><h2>By stage</h2>{_note(note)}{_table(heads, body)}</section>"
 
 
 def _utilisation(series: Sequence[Series]) -> str:

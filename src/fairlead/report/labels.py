@@ -9,18 +9,21 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+RUN = "run"
+"""The setting under which `fairlead report` keeps apart runs that differ in nothing but their folder."""
+
 
 class Decided(Protocol):
     """What tells a run from others but for its seed: a `Recording`, a `Summary` or an `Aggregate`."""
 
     @property
     def policy(self) -> str:
-        """Who dispatches."""
+        """The policy that dispatches."""
         ...
 
     @property
     def scaler(self) -> str | None:
-        """Who scales."""
+        """The policy that scales, if any."""
         ...
 
     @property

@@ -97,7 +97,7 @@ def _recording(head: RunHead, found: _Found) -> Recording:
     invocations = _table(found.rows[Kind.INVOCATIONS], INVOCATION_SCHEMA)
     instances = _with_busy(_table(_instances(head, found, invocations), INSTANCE_SCHEMA), invocations)
     end_s = max(found.last, _number(found.end[0]) if found.end else 0.0)
-    last = requests["arrival"].max()
+    first, last = requests["arrival"].min(), requests["arrival"].max()
     scenario = head.scenario
     scaler = scenario.scaler
     return Recording(
@@ -110,7 +110,8 @@ def _recording(head: RunHead, found: _Found) -> Recording:
             **({f"scaler.{name}": value for name, value in _parameters(scaler).items()} if scaler else {}),
         },
         cluster=scenario.cluster,
-        warmup_s=0.0,
+        # The time before the first request is the caller's: goodput and attainment are not averaged over it.
+        warmup_s=float(first) if isinstance(first, int | float) else 0.0,
         duration_s=max(float(last) if isinstance(last, int | float) else 0.0, _LEAST_S),
         end_s=end_s,
         requests=requests,

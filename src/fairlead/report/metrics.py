@@ -70,8 +70,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     `slo_attainment` is the share of all counted requests that completed by their deadline and within their budget:
     rejected, dropped, failed, cancelled and unfinished ones are missed. `goodput_rps` is the number of those answers
-    per second, from the warm-up to the end of arrivals or the last counted end, whichever is later. `wait_s` is taken
-    over the invocations that are done. `decision_s` and `run_wall_s` depend on the machine.
+    per second, from the warm-up to the end of arrivals or the last counted end, whichever is later; a live run is
+    counted from its first to its last arrival or answer. `wait_s` is taken over the invocations that are done.
+    `cold_waits` counts the other batches that waited for a cold start: their instance was still starting, ahead of
+    need or for another batch. Both are in the cold-start part of the cost. `decision_s` and `run_wall_s` depend on the
+    machine.
 
     `jain_slowdown` and `jain_throughput` are Jain's index over the workflows: of their mean slowdowns, and of how many
     answers each got before arrivals stopped. They are None for fewer than two workflows.
@@ -109,6 +112,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     point: Mapping[str, object]
     jain_slowdown: float | None = None
     jain_throughput: float | None = None
+    cold_waits: int = 0
 
     def as_json(self) -> dict[str, object]:
         """The summary as JSON values: no NaN or infinity, and `point` only in a sweep."""
@@ -157,6 +161,7 @@ def summarise(recording: Recording) -> Summary:
     invocations = counted_invocations(recording, requests)
     done = invocations.filter(pl.col("outcome") == "done")
     ran = batches(recording)
+    waits = ran.filter(~pl.col("is_cold") & (pl.col("cold_s") > 0)).height
     hits = ran.filter(~pl.col("is_cold") & (pl.col("cold_s") <= 0)).height
     parts = cost_parts_usd(recording, invocations)
     makespan = makespan_s(recording)
@@ -195,6 +200,7 @@ def summarise(recording: Recording) -> Summary:
         point=recording.point,
         jain_slowdown=jain(part.slowdown for part in by_workflow.values() if part.slowdown is not None),
         jain_throughput=jain(throughputs(requests, recording.duration_s).values()),
+        cold_waits=waits,
     )
 
 

@@ -16,8 +16,8 @@ NONE = "–"
 class Column:
     """One number of a summary: its dotted name, its heading, and what kind of number it is.
 
-    An `optional` one is worth showing only where some run has it above 0. `rank` says which go first where there is
-    no room for all: the highest.
+    An `optional` one is worth showing only where some run has it above 0. Where there is no room for all columns, the
+    ones with the highest `rank` are left out first.
     """
 
     key: str
@@ -30,13 +30,21 @@ class Column:
 
 COLUMNS = (
     Column(key="slo_attainment", heading="in time", kind="share", note="Share of all requests that met their SLO"),
-    Column(key="goodput_rps", heading="goodput /s", kind="rate", note="Answers in time per second", rank=6),
-    Column(key="latency_s.p50", heading="latency p50", kind="seconds", note="Half of the answers came within", rank=8),
-    Column(key="latency_s.p95", heading="latency p95", kind="seconds", note="95 % of the answers came within", rank=2),
-    Column(key="latency_s.p99", heading="latency p99", kind="seconds", note="99 % of the answers came within", rank=5),
-    Column(key="wait_s.mean", heading="mean wait", kind="seconds", note="From ready to start, per invocation", rank=7),
-    Column(key="cost_usd", heading="cost", kind="usd", note="Allocated vCPU and vGPU time", rank=1),
-    Column(key="cold_starts", heading="cold starts", kind="count", note="Batches that started their instance", rank=4),
+    Column(key="goodput_rps", heading="goodput /s", kind="rate", note="Answers in time per second", rank=1),
+    Column(key="latency_s.p50", heading="latency p50", kind="seconds", note="Half of the answers came within", rank=2),
+    Column(key="latency_s.p95", heading="latency p95", kind="seconds", note="95 % of the answers came within", rank=5),
+    Column(key="latency_s.p99", heading="latency p99", kind="seconds", note="99 % of the answers came within", rank=3),
+    Column(key="wait_s.mean", heading="mean wait", kind="seconds", note="From ready to start, per invocation", rank=8),
+    Column(key="cost_usd", heading="cost", kind="usd", note="Allocated vCPU and vGPU time", rank=6),
+    Column(key="cold_starts", heading="cold starts", kind="count", note="Batches that started their instance", rank=7),
+    Column(
+        key="cold_waits",
+        heading="cold waits",
+        kind="count",
+        note="Batches placed on an instance that was still starting",
+        rank=8,
+        optional=True,
+    ),
     Column(
         key="jain_slowdown",
         heading="fairness",
@@ -45,11 +53,11 @@ COLUMNS = (
         rank=8,
         optional=True,
     ),
-    Column(key="rejected", heading="rejected", kind="count", note="Refused at arrival", rank=3, optional=True),
-    Column(key="dropped", heading="dropped", kind="count", note="Given up after admission", rank=3, optional=True),
-    Column(key="failed", heading="failed", kind="count", note="Ended with an error", rank=3, optional=True),
-    Column(key="cancelled", heading="cancelled", kind="count", note="Withdrawn by the caller", rank=3, optional=True),
-    Column(key="unfinished", heading="unfinished", kind="count", note="Open when the run ended", rank=3, optional=True),
+    Column(key="rejected", heading="rejected", kind="count", note="Refused at arrival", rank=4, optional=True),
+    Column(key="dropped", heading="dropped", kind="count", note="Given up after admission", rank=4, optional=True),
+    Column(key="failed", heading="failed", kind="count", note="Ended with an error", rank=4, optional=True),
+    Column(key="cancelled", heading="cancelled", kind="count", note="Withdrawn by the caller", rank=4, optional=True),
+    Column(key="unfinished", heading="unfinished", kind="count", note="Open when the run ended", rank=4, optional=True),
 )
 
 
@@ -104,6 +112,14 @@ def show_estimate(estimate: Estimate | None, kind: Kind) -> str:
         places = 0
     text = _percentage(mean) if kind == "share" else f"{mean:,.{places}f}"
     return f"{before}{text} ± {half:,.{places}f}{after}"
+
+
+def show_plain(value: float) -> str:
+    """A number of four digits without an exponent, down to a millionth of a millionth: `0.000055`."""
+    text = f"{value:.4g}"
+    if "e-" not in text or abs(value) < 1e-12:
+        return text
+    return f"{float(text):.16f}".rstrip("0")
 
 
 def _unit(value: float, kind: Kind) -> tuple[float, str, str]:

@@ -1,4 +1,4 @@
-"""The recordings of a page, put together by who decided: one series per policy, parameters and scaler."""
+"""The recordings of a page in groups: one series per policy, parameters and scaler, and per run where runs differ."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ import polars as pl
 
 from fairlead.model import Recording
 from fairlead.report.counted import batches, counted_requests, makespan_s
-from fairlead.report.labels import point_label, who_labels
+from fairlead.report.labels import RUN, point_label, who_labels
 from fairlead.report.metrics import Aggregate, Summary, aggregate, summarise
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """The runs of one policy, parameters and scaler at one sweep point, one per seed. `index` decides its colour."""
+    """The runs of one policy, parameters and scaler at one sweep point, one per seed; or one run told by its folder.
+
+    `index` decides its colour.
+    """
 
     index: int
     label: str
@@ -60,11 +63,12 @@ class Bench:
 def group(recordings: Sequence[Recording]) -> Bench:
     """Recordings in order of first appearance: a policy keeps its colour at every sweep point."""
     summaries = tuple(summarise(recording) for recording in recordings)
-    labels = who_labels(recordings)
+    labels = [_run_label(label, run) for label, run in zip(who_labels(recordings), recordings, strict=True)]
     order = {label: index for index, label in enumerate(dict.fromkeys(labels))}
     found: dict[str, dict[str, list[int]]] = {}
     for position, (recording, label) in enumerate(zip(recordings, labels, strict=True)):
-        found.setdefault(point_label(recording.point), {}).setdefault(label, []).append(position)
+        point = {key: value for key, value in recording.point.items() if key != RUN}
+        found.setdefault(point_label(point), {}).setdefault(label, []).append(position)
     points = {
         point: tuple(
             Series(
@@ -78,3 +82,11 @@ def group(recordings: Sequence[Recording]) -> Bench:
         for point, by_label in found.items()
     }
     return Bench(summaries=summaries, points=points)
+
+
+def _run_label(label: str, recording: Recording) -> str:
+    """The policy and, where runs are told apart by their folder, the run: each is a series of its own."""
+    if RUN not in recording.point:
+        return label
+    run = str(recording.point[RUN])
+    return f"{label} (run {run})" if run.isdigit() else f"{label} ({run})"

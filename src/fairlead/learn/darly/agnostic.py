@@ -17,6 +17,7 @@ from fairlead.learn.darly.exporting import layers_of
 from fairlead.learn.darly.family import drawn_deployment, drawn_schedule, misjudged, problem_of
 from fairlead.learn.darly.schedules import Schedule
 from fairlead.learn.darly.world import Deployment, Outcome, World
+from fairlead.learn.environments.actions import one_action
 from fairlead.planning.deployment import Problem
 from fairlead.policy.darly.features import NAMES, Features, Situation, allowed, any_actions, describe, pressures_of
 from fairlead.policy.darly.network import Array, Layer, forward
@@ -56,7 +57,7 @@ class AnyScheduling:
 
     def step(self, action: int) -> Outcome:
         """Carry one action out."""
-        return self.world.step(self.acts[action])
+        return self.world.step(self.acts[one_action(action, len(self.acts))])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Environments over the compiled simulator: placement for one agent, scaling for many.
 
-They need Gymnasium and PettingZoo (the extra `learn`), which are loaded when an environment is first asked for.
+They need Gymnasium and PettingZoo (the extra `learn`). Where Gymnasium is installed, importing this package registers
+`fairlead/Placement-v0`, `fairlead/Migration-v0` and `fairlead/Reference-v0` for `gymnasium.make`.
 """
 
 from importlib import import_module
@@ -35,6 +36,19 @@ if not TYPE_CHECKING:  # a checker would take every name for one that exists
             raise MissingExtraError(name, needs, "learn") from error
         globals()[name] = value
         return value
+
+
+def _register() -> None:
+    try:
+        from fairlead.learn.environments.registration import register  # noqa: PLC0415 - needs an optional library
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "gymnasium":
+            raise
+        return  # using an environment says what is missing
+    register()
+
+
+_register()
 
 
 def __dir__() -> list[str]:

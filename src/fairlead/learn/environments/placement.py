@@ -4,13 +4,14 @@
 and give the same rewards; the environment i of many that were seeded with s is the one that was seeded with s + i.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, Literal, get_args
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import EzPickle
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
@@ -21,6 +22,7 @@ from fairlead.engine.sim.compiled.light_pack import LightPack, why_not_light
 from fairlead.engine.sim.compiled.lower import Lowered, Rule, lower
 from fairlead.engine.sim.compiled.packing import ENDED, IN_TIME, LONGEST, OPEN_TIME, OUT_OF_ROOM, Pack
 from fairlead.errors import UncoveredError
+from fairlead.learn.environments.actions import IS_OVER, NOT_BEGUN, many_actions, one_action, raise_reset_needed
 from fairlead.learn.environments.worlds import chain_scenario, drawing_of
 from fairlead.workload import Scenario
 from fairlead.workload.chunks import Chunk
@@ -33,7 +35,7 @@ _MOST_INSTANCES = 1 << 14
 
 
 class PlacementWorld:
-    """A scenario as so many environments, with what they show and what they ask."""
+    """Several environments of one scenario: their arrays, spaces and compiled functions."""
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class PlacementWorld:
         return len(self.scenario.cluster.nodes)
 
 
-class PlacementEnv(gym.Env[Observation, np.int64]):
+class PlacementEnv(gym.Env[Observation, np.int64], EzPickle):
     """One placement environment.
 
     Args:
@@ -133,7 +135,7 @@ class PlacementEnv(gym.Env[Observation, np.int64]):
         steps: Decisions after which an episode is cut off (truncated).
         reward: `open-time` is minus the time that open requests spent since the last decision, added over them;
             `in-time` is 1 for each request that was answered within its SLO since then, and -1 for each that was not.
-        penalty: What an answer that does not fit costs. Such an invocation goes to the emptiest node that fits.
+        penalty: What an action costs whose node has no room. Such an invocation goes to the emptiest node that fits.
         requests: How many may be open at once; with more, the episode is cut off, and `info` says `out_of_room`.
         mask: Whether `info` has an `action_mask`: 1 for every node that fits.
         copy: Whether each observation is an array of its own. Without, all are the same array, and a step is quicker.
@@ -154,6 +156,17 @@ class PlacementEnv(gym.Env[Observation, np.int64]):
         copy: bool = True,
         render_mode: None = None,
     ) -> None:
+        EzPickle.__init__(
+            self,
+            scenario,
+            arrivals=arrivals,
+            steps=steps,
+            reward=reward,
+            penalty=penalty,
+            requests=requests,
+            mask=mask,
+            copy=copy,
+        )
         self.world = PlacementWorld(
             1, scenario=scenario, arrivals=arrivals, steps=steps, reward=reward, penalty=penalty, requests=requests
         )
@@ -162,11 +175,10 @@ class PlacementEnv(gym.Env[Observation, np.int64]):
         self.action_space = self.world.action_space
         self._h = self.world.pack.address(0)
         self._row = self.world.pack.observations[0]
-        self._step, self._reset, self._mask = (
-            self.world.program.step_one,
-            self.world.program.reset_one,
-            self.world.program.mask,
-        )
+        self._reset, self._mask = self.world.program.reset_one, self.world.program.mask
+        # Compiled code must not run without an episode. What is called then costs a step inside of one nothing.
+        self._step: Callable[[int, int], float] = _step_before_reset
+        self._nodes = self.world.nodes
         self._has_mask, self._copies, self._is_seeded = mask, copy, False
 
     def reset(
@@ -178,10 +190,13 @@ class PlacementEnv(gym.Env[Observation, np.int64]):
             self.world.pack.seed(0, int(self.np_random.integers(2**62)) if seed is None else seed)
             self._is_seeded = True
         self._reset(self._h)
+        self._step = self.world.program.step_one
         return self._row.copy() if self._copies else self._row, self._info()
 
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Place the oldest waiting invocation and go on to the next decision."""
+        """Places the oldest waiting invocation on the node with the number `action`, and runs to the next decision."""
+        if action.__class__ is not int or not 0 <= action < self._nodes:  # else it is what it has to be
+            action = one_action(action, self._nodes)
         reward = self._step(self._h, action)
         if reward != reward:
             return self._last()
@@ -189,6 +204,7 @@ class PlacementEnv(gym.Env[Observation, np.int64]):
         return (self._row.copy() if self._copies else self._row), reward, False, False, info
 
     def _last(self) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        self._step = _step_after_end
         how = int(self.world.pack.endings[0])
         info = self._info()
         if how == OUT_OF_ROOM:
@@ -204,8 +220,8 @@ class PlacementEnv(gym.Env[Observation, np.int64]):
         return {"action_mask": allowed}
 
 
-class PlacementVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]):
-    """So many placement environments, stepped by one call. One that is over begins anew with the next step.
+class PlacementVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]], EzPickle):
+    """Several placement environments, stepped by one call. One whose episode is over begins another with the next step.
 
     Its arguments are those of `PlacementEnv`. Seeded with s, environment i is a `PlacementEnv` seeded with s + i.
     Without `copy`, observations, rewards and flags are the same arrays in every step.
@@ -229,6 +245,18 @@ class PlacementVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]
         mask: bool = False,
         copy: bool = True,
     ) -> None:
+        EzPickle.__init__(
+            self,
+            num_envs,
+            scenario,
+            arrivals=arrivals,
+            steps=steps,
+            reward=reward,
+            penalty=penalty,
+            requests=requests,
+            mask=mask,
+            copy=copy,
+        )
         self.world = PlacementWorld(
             num_envs,
             scenario=scenario,
@@ -249,6 +277,8 @@ class PlacementVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]
         self._shown, self._rewards = pack.observations, np.zeros(num_envs)
         self._terminated, self._truncated = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
         self._has_mask, self._copies, self._is_seeded = mask, copy, False
+        self._not_begun = np.ones(num_envs, np.bool_)
+        self._is_ready = False
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -273,16 +303,18 @@ class PlacementVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]
             if one is not None and chosen[i]:
                 self.world.pack.seed(i, one)
         self.world.program.reset_many(self._h, self._apart, chosen)
+        self._not_begun &= ~chosen
+        self._is_ready = not self._not_begun.any()
         return self._shown.copy() if self._copies else self._shown, self._info(0)
 
     def step(
         self, actions: NDArray[np.int64]
     ) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """One step of each."""
+        """Steps every environment once, by its own action."""
+        if not self._is_ready:
+            raise_reset_needed(NOT_BEGUN)
         rewards, terminated, truncated = self._rewards, self._terminated, self._truncated
-        chosen = np.ascontiguousarray(actions, np.int64)
-        if chosen.shape != rewards.shape:
-            raise ValueError(f"actions must have {self.num_envs} entries; got the shape {chosen.shape}.")
+        chosen = many_actions(actions, self.num_envs, self.world.nodes)
         short = self._step(self._h, self._apart, chosen, rewards, terminated, truncated)
         info = self._info(short) if short or self._has_mask else {}
         if not self._copies:
@@ -299,6 +331,14 @@ class PlacementVectorEnv(VectorEnv[Observation, NDArray[np.int64], NDArray[Any]]
         if short:
             info["out_of_room"] = self.world.pack.endings == OUT_OF_ROOM
         return info
+
+
+def _step_before_reset(h: int, action: int) -> float:
+    raise_reset_needed(NOT_BEGUN)
+
+
+def _step_after_end(h: int, action: int) -> float:
+    raise_reset_needed(IS_OVER)
 
 
 def _bounds(nodes: int, functions: int, has_devices: bool) -> tuple[Observation, Observation]:

@@ -1,9 +1,9 @@
 """One function on eight cores in closed form: a world in which the best possible return is known.
 
-The code that SIMPPO's authors published with a successor (AWARE, ATC 2023) replays a table of 21 x 9 rows: so many
-containers, so many requests per second. All its stable rows follow from M/M/1 queues; this is that table as formulas,
-with the state, actions and rewards of the same code. Vertical actions change no outcome in it, and there are no
-neighbours: it serves to check a learner, not to learn scaling.
+The code that SIMPPO's authors published with a successor (AWARE, ATC 2023) replays a table of 21 x 9 rows, one for each
+number of containers and of requests per second. All its stable rows follow from M/M/1 queues; this is that table as
+formulas, with the state, actions and rewards of the same code. Vertical actions change no outcome in it, and there are
+no neighbours: it serves to check a learner, not to learn scaling.
 
 **Differs from the table:**
 
@@ -22,7 +22,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
+
+from fairlead.learn.environments.actions import IS_OVER, NOT_BEGUN, many_actions, one_action, raise_reset_needed
 
 MOST_CONTAINERS, FASTEST_RPS = 20, 8
 CORES, SERVICE_RPS, SLO_S = 8, 1.5, 9.0
@@ -47,7 +50,7 @@ Numbers = NDArray[np.int64]
 
 
 def latency_s(containers: int, rate_rps: int) -> float:
-    """Mean time in one of the queues, between which requests are split evenly; infinite with nobody to serve them."""
+    """Mean time in one of the queues, between which requests are split evenly; infinite without any."""
     if not containers:
         return np.inf if rate_rps else 0.0
     # Comparing whole numbers: 2 x min(2, 8) x 1.5 is 6, and 3 requests per second are exactly as many as 2 can serve.
@@ -72,7 +75,7 @@ def slo_preservation(containers: int, rate_rps: int) -> float:
 
 
 def worth(containers: int, rate_rps: int) -> float:
-    """Reward of a step that ends with so many containers, if nothing forbidden was done."""
+    """Reward of a step that ends with `containers` containers, if nothing forbidden was done."""
     if rate_rps and not containers:
         return PENALTY
     return UTILISATION_WEIGHT * utilisation(containers, rate_rps) + SLO_WEIGHT * slo_preservation(containers, rate_rps)
@@ -151,6 +154,7 @@ class ReferenceEnvs:
         self._after, self._rewards, self._seen = _tables()
         self._states = np.zeros(count, np.int64)
         self._rates = np.zeros(count, np.int64)
+        self._has_begun = False
 
     def reset(self, *, rates_rps: Numbers | None = None, starts: Numbers | None = None) -> Floats:
         """Begin an episode in every world, with rates from 1 to 8 requests per second and starts drawn or given."""
@@ -160,12 +164,16 @@ class ReferenceEnvs:
         if starts is None:
             starts = self._starts[[int(rng.integers(len(self._starts))) for rng in self._rngs]]
         self._rates = np.broadcast_to(rates_rps, count).astype(np.int64)
+        self._has_begun = True
         begin = (np.broadcast_to(starts, count), np.full(count, NOTHING), np.full(count, _FIRST_LEVEL))
         self._states = np.ravel_multi_index(begin, _STATES)
         return self._observed()
 
     def step(self, actions: Numbers) -> tuple[Floats, NDArray[np.float64]]:
         """What each world shows after an action each, [count, 6], and the rewards."""
+        if not self._has_begun:
+            raise_reset_needed(NOT_BEGUN)
+        actions = many_actions(actions, len(self._rngs), ACTIONS)
         rewards = self._rewards[self._rates, self._states, actions]
         self._states = self._after[self._states, actions]
         return self._observed(), rewards
@@ -175,7 +183,7 @@ class ReferenceEnvs:
         return found
 
 
-class ReferenceEnv(gym.Env[Floats, np.int64]):
+class ReferenceEnv(gym.Env[Floats, np.int64], EzPickle):
     """One such world, for libraries that speak Gymnasium. An episode is cut (truncated) after `steps` steps.
 
     `reset` takes the options `rate_rps` and `start`; without, they are drawn.
@@ -184,6 +192,7 @@ class ReferenceEnv(gym.Env[Floats, np.int64]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as the library declares it
 
     def __init__(self, *, starts: Sequence[int] = STARTS, steps: int = STEPS, render_mode: None = None) -> None:
+        EzPickle.__init__(self, starts=starts, steps=steps)
         check(starts, steps)
         self.render_mode = render_mode
         self.steps, self._starts = steps, tuple(starts)
@@ -193,19 +202,28 @@ class ReferenceEnv(gym.Env[Floats, np.int64]):
         self._after, self._rewards = _lists()
         self._seen = _tables()[2]
         self._rate = self._state = self._left = 0
+        self._missing = NOT_BEGUN  # why there is no episode to step, once no steps are left
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
         """Begin an episode."""
         super().reset(seed=seed)
         options = options or {}
         drawn = int(self.np_random.integers(1, FASTEST_RPS + 1)), int(self.np_random.choice(self._starts))
-        self._rate = int(options.get("rate_rps", drawn[0]))
-        self._state = _numbered(int(options.get("start", drawn[1])), NOTHING, _FIRST_LEVEL)
-        self._left = self.steps
+        self._rate, start = int(options.get("rate_rps", drawn[0])), int(options.get("start", drawn[1]))
+        if not 0 <= self._rate <= FASTEST_RPS or not 0 <= start <= MOST_CONTAINERS:
+            raise ValueError(
+                f"rate_rps must be in [0, {FASTEST_RPS}] and start in [0, {MOST_CONTAINERS}]; "
+                f"got {self._rate} and {start}."
+            )
+        self._state = _numbered(start, NOTHING, _FIRST_LEVEL)
+        self._left, self._missing = self.steps, IS_OVER
         return self._seen[self._rate, self._state].copy(), {}
 
     def step(self, action: np.int64 | int) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
-        """Do one thing, and see what it brings."""
+        """Carries one action out."""
+        if self._left <= 0:
+            raise_reset_needed(self._missing)
+        action = one_action(action, ACTIONS)
         reward: float = self._rewards[self._rate][self._state][action]
         self._state = self._after[self._state][action]
         self._left -= 1
@@ -213,7 +231,7 @@ class ReferenceEnv(gym.Env[Floats, np.int64]):
 
 
 def check(starts: Sequence[int], steps: int) -> None:
-    """Raise ValueError unless episodes can begin and go so."""
+    """Raises ValueError unless `starts` and `steps` describe possible episodes."""
     if not starts or any(not 0 <= start <= MOST_CONTAINERS for start in starts):
         raise ValueError(f"starts must be numbers in [0, {MOST_CONTAINERS}]; got {tuple(starts)}.")
     if steps < 1:

@@ -14,9 +14,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
+from fairlead.learn.environments.actions import one_action
 from fairlead.learn.environments.tenancy import Tenancy
 from fairlead.learn.environments.tenants import Ladder
 from fairlead.learn.functions.tenants import tenants_scenario
@@ -26,7 +28,7 @@ from fairlead.workload import Scenario
 Observation = NDArray[np.float32]
 
 
-class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # the library has no types
+class ScalingEnv(ParallelEnv[str, Observation, int], EzPickle):  # type: ignore[misc] # the library has no types
     """Functions that share a cluster, each an agent that scales itself.
 
     Actions: 0 nothing; 1 a replica more, 2 one less; 3 and 4 a step more or less of vCPUs for each replica; 5 and 6 of
@@ -76,6 +78,22 @@ class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # th
         requests: int | None = None,
         render_mode: None = None,
     ) -> None:
+        EzPickle.__init__(
+            self,
+            scenario,
+            encoding=encoding,
+            periods=periods,
+            alpha=alpha,
+            penalties=penalties,
+            ladder=ladder,
+            replicas=replicas,
+            first_replicas=first_replicas,
+            joins=joins,
+            leaves=leaves,
+            memory=memory,
+            mask=mask,
+            requests=requests,
+        )
         self.tenancy = Tenancy(
             tenants_scenario(5) if scenario is None else scenario,
             encoding=encoding,
@@ -127,8 +145,9 @@ class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # th
         return self._observations(), self._infos()
 
     def join(self, agent: str) -> Observation:
-        """Let a function be there from now on; gives what it sees. Who has left cannot come back in this episode."""
+        """Adds a function from now on; returns its observation. One that has left stays away until the next reset."""
         number = self._number(agent)
+        self.tenancy.check_episode()
         if agent in self.agents or agent in self._gone:
             raise ValueError(f"{agent} {'has left' if agent in self._gone else 'is there already'}.")
         self._add(agent)
@@ -145,12 +164,16 @@ class ScalingEnv(ParallelEnv[str, Observation, int]):  # type: ignore[misc] # th
     def step(
         self, actions: Mapping[str, int]
     ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
-        """One control period. Who is not named does nothing."""
+        """Runs one control period. Agents without an action do nothing; actions of absent agents are ignored."""
+        self.tenancy.check_episode()
         names = list(self.agents)
         chosen = np.zeros(len(self.possible_agents), np.int64)
         for name, action in actions.items():
-            if name in self.agents:
-                chosen[self._numbers[name]] = action
+            number = self._number(name)
+            try:
+                chosen[number] = one_action(action, self.tenancy.actions)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
         self._step += 1
         self._shown, rewards, is_cut = self.tenancy.step(chosen)
         left = {name for name in names if self._leaves.get(name) == self._step}

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.engine.sim.compiled import periods as of
+from fairlead.learn.environments.actions import IS_OVER, NOT_BEGUN, many_actions, raise_reset_needed
 from fairlead.learn.environments.tenants import Ladder, Tenants
 from fairlead.policy.measuring import Measures
 from fairlead.policy.simppo import reward as worth
@@ -97,6 +98,7 @@ class Tenancy:
         self._actions = np.zeros(len(self.functions), np.int64)
         self._step = 0
         self.has_room = True
+        self._has_begun = False
         self.state: State
 
     @property
@@ -123,7 +125,7 @@ class Tenancy:
     def reset(self) -> Observations:
         """Begin the next episode."""
         self.world.begin()
-        self._step, self.has_room = 0, True
+        self._step, self.has_room, self._has_begun = 0, True, True
         self._actions[:] = 0
         for number, name in enumerate(self.functions):
             if name not in self.absent:
@@ -151,11 +153,20 @@ class Tenancy:
         return self._step >= self.periods or not self.has_room
 
     def advance(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """One control period, at which nobody has looked yet; gives the actions of the one before."""
+        """Runs one control period without observing it; returns the actions of the period before."""
+        self.check_episode()
+        actions = many_actions(actions, self.size, self.actions)
         before, self._actions = self._actions, np.where(self.is_present, actions, 0)
         self._step += 1
         self.has_room = self.world.run(self._step * self.period_s, self._actions)
         return before
+
+    def check_episode(self) -> None:
+        """Raises Gymnasium's `ResetNeeded` unless an episode has begun and is not over."""
+        if not self._has_begun:
+            raise_reset_needed(NOT_BEGUN)
+        if self.is_cut:
+            raise_reset_needed(IS_OVER)
 
     def join(self, number: int) -> None:
         """Let a function be there from now on."""
@@ -235,6 +246,9 @@ class Apart:
 
     def step(self, actions: NDArray[np.int64]) -> Period:
         """One control period in every cluster; one without room ends the episode of all."""
+        for world in self.worlds:
+            world.check_episode()
+        actions = many_actions(actions, self.size, self.actions)
         for i, world in enumerate(self.worlds):
             world.advance(actions[i : i + 1])
         first = self.worlds[0]
@@ -255,8 +269,8 @@ class Apart:
     def _look(self, state: State) -> Observations:
         """As if each were observed by itself, in one call."""
         own = OWN_FIELDS[self.encoding.own]
-        nobody = np.zeros(self.size)
-        alone = observe(state, self._site, replace(self.encoding, others="none", slots=0), nobody, nobody)
+        none = np.zeros(self.size)
+        alone = observe(state, self._site, replace(self.encoding, others="none", slots=0), none, none)
         if "others_vcpus" in own:
             alone[:, own.index("others_vcpus")] = 0.0
         others = np.zeros((self.size, self.encoding.size - alone.shape[1]), np.float32)
