@@ -329,7 +329,7 @@ def test_a_client_that_leaves_cancels_its_request(world):
 
 
 def stand_in_line(world: Serving) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", world.port), timeout=20)
+    connection = socket.create_connection(("127.0.0.1", world.port), timeout=60)
     connection.sendall(request_bytes("/v1/workflows/slow", b'{"input": 1.0}'))
     return connection
 

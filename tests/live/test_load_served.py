@@ -56,7 +56,7 @@ def gateway(tmp_path_factory):
 
 
 def _address(process: subprocess.Popen[bytes], folder: Path) -> str:
-    limit = monotonic() + 30
+    limit = monotonic() + 60
     while monotonic() < limit and process.poll() is None:
         for line in (folder / "out").read_text().splitlines():
             if line.startswith("Serving"):

@@ -176,7 +176,7 @@ def is_measuring(pid):
 
 
 def wait_for(is_so):
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.02)
