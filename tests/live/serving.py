@@ -171,6 +171,11 @@ class Serving:
         headers = {"idempotency-key": key} if key else {}
         return self.ask("POST", f"/v1/workflows/{workflow}/async", {"input": value}, headers=headers, **how)
 
+    def workflow(self, name: str, app: str = "demo") -> Any:
+        """The counts of a workflow: open, completed, cancelled and so on."""
+        workflows = self.ask("GET", f"/v1/apps/{app}").json["status"]["workflows"]
+        return next(workflow for workflow in workflows if workflow["name"] == name)
+
     def state_of(self, id: str) -> Any:
         return self.ask("GET", f"/v1/requests/{id}").json
 

@@ -46,7 +46,7 @@ def environment(**more: str) -> dict[str, str]:
 def cli(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fairlead", *args]
     return subprocess.run(
-        command, cwd=cwd, env=environment(COLUMNS="120"), capture_output=True, text=True, timeout=60, check=False
+        command, cwd=cwd, env=environment(COLUMNS="120"), capture_output=True, text=True, timeout=300, check=False
     )
 
 

@@ -68,7 +68,7 @@ def _address(process: subprocess.Popen[bytes], folder: Path) -> str:
 def load(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key != "FAIRLEAD_TOKEN"}
     command = [sys.executable, "-m", "fairlead", "load", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
 
 
 def loaded(*arguments: str) -> dict[str, object]:
