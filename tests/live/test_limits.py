@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from fairlead.engine.live.limits import make_limiter
 from fairlead.engine.live.limits.cgroups import CgroupV2, quota
 from fairlead.engine.live.limits.groups import is_dead, run_name
 from fairlead.engine.live.limits.hierarchies import find_hierarchies
+from fairlead.engine.live.limits.places import find_places
 from fairlead.errors import FairleadError
 from fairlead.model import Node
 
@@ -220,6 +222,28 @@ def test_groups_of_an_owner_that_was_killed_go_with_the_next_open():
         with opened([NODE]):
             assert ends(orphan)
             assert not [path for path in left if path.exists()]
+
+
+@needs_cgroups
+def test_services_that_end_meanwhile_do_not_hinder_the_search_for_nodes():
+    is_over = threading.Event()
+
+    def come_and_go():
+        while not is_over.is_set():
+            with opened([NODE, HALF]):
+                pass
+
+    others = [threading.Thread(target=come_and_go) for _ in range(2)]
+    with opened([Node(name="stays", kind="stays", vcpus=1)]):
+        for other in others:
+            other.start()
+        try:
+            for _ in range(40):
+                assert "stays" in [place.name for place in find_places()]
+        finally:
+            is_over.set()
+            for other in others:
+                other.join()
 
 
 def ends(pid):

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from contextlib import ExitStack
 from io import StringIO
 
 import pytest
@@ -11,6 +12,9 @@ from typer.testing import CliRunner
 
 from fairlead.cli import app
 from fairlead.cli.monitor import frame
+from fairlead.cli.places import places_of
+from fairlead.engine.live.limits import make_limiter
+from fairlead.model import Node
 from fairlead.monitor import COUNTERS, Place, Sampler, Signals, choose, local_place
 from fairlead.monitor.metrics import text
 from fairlead.monitor.signals import InstanceSignals
@@ -111,6 +115,16 @@ def test_the_command_prints_one_sample_as_json():
     found = json.loads(done.stdout)
     assert set(COUNTERS) <= set(found["nodes"]["local"])
     assert found["provider"] in ("perf", "pcm", "fallback")
+
+
+@pytest.mark.skipif(make_limiter().kind == "affinity", reason="no control groups can be made here")
+def test_local_is_this_machine_also_where_services_have_a_node_of_that_name():
+    with ExitStack() as stack:
+        for _ in range(2):
+            limiter = make_limiter()
+            limiter.open([Node(name="local", kind="local", vcpus=1)])
+            stack.callback(limiter.close)
+        assert places_of(["local"], None, None) == [local_place()]
 
 
 def test_the_command_prints_a_table():

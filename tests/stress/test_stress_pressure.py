@@ -27,7 +27,7 @@ PAIRS = [("python", 1), ("python", 3), pytest.param("stress-ng", 3, marks=needs_
 CPU = Pressure(share=0.5)
 
 
-def left_to_functions(node, stressor, seconds=0.8):
+def left_to_functions(node, stressor, seconds=0.6):
     """The functions' part of all that the node did."""
     group = stressor._holding.groups[-1]
     file = group / "cpuacct.usage"
@@ -53,8 +53,7 @@ def test_functions_get_what_the_pressure_leaves(burner, functions):
         before = node.limits()
         for share in (0.25, 0.75):
             stressor.set(Pressure(share=share))
-            time.sleep(0.3)
-            assert left_to_functions(node, stressor) == pytest.approx(1 - share, abs=0.06)
+            assert wait_until(lambda left=1 - share: left_to_functions(node, stressor) == pytest.approx(left, abs=0.06))
         stressor.set(Pressure(share=0.0))
         assert node.limits() == before
         assert not stressor.is_running
@@ -90,8 +89,7 @@ def test_an_instance_can_start_while_the_node_is_pressed_on():
     with emulated_node() as node, Stressor(node.place, burner="python") as stressor:
         stressor.set(Pressure(share=0.75))
         node.add_function()
-        time.sleep(0.3)
-        assert left_to_functions(node, stressor) == pytest.approx(0.25, abs=0.06)
+        assert wait_until(lambda: left_to_functions(node, stressor) == pytest.approx(0.25, abs=0.06))
         assert not node.limiter._has_complained
 
 
@@ -100,10 +98,13 @@ def test_the_monitor_sees_an_idle_node_busy_with_what_others_do():
     with emulated_node() as node, Stressor(node.place, burner="python") as stressor:
         provider, _ = choose([node.place], "fallback", probe_every_s=None)
         stressor.set(CPU)
-        time.sleep(0.5)
-        provider.sample(node.place)
-        time.sleep(0.9)
-        assert provider.sample(node.place).c0 == pytest.approx(0.5, abs=0.1)
+
+        def busy():
+            provider.sample(node.place)
+            time.sleep(0.9)
+            return provider.sample(node.place).c0
+
+        assert wait_until(lambda: busy() == pytest.approx(0.5, abs=0.1))
 
 
 @needs_cgroups
@@ -119,7 +120,7 @@ def test_functions_wait_longer_under_pressure():
 
         alone = wait_share()
         stressor.set(CPU)
-        assert wait_share() > alone + 0.1
+        assert wait_until(lambda: wait_share() > alone + 0.1)
 
 
 @needs_cgroups
