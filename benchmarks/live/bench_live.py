@@ -2,6 +2,9 @@
 
 Capacity is what a closed loop of 32 users gets in this run; the points are shares of it. At the end each demand on the
 live runtime is printed with its figure; the exit code is 1 if one is missed.
+
+With `--baseline CHECKOUT`, Fairlead of this checkout is measured against that of another one instead, three times each
+and interleaved; the exit code is 1 if a measure is worse by more than 5 %.
 """
 
 import argparse
@@ -9,12 +12,17 @@ import json
 import signal
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))  # the load generator is this checkout's
+
 import msgspec
+from compare import SHARES as OVERLOADS
+from compare import interleaved, ratio_table, ratios, versions
 from gates import gates, shown_beside
 from processes import StartError, adopt_orphans, serving
-from rows import QUICK, Lengths, Row, measure
+from rows import QUICK, SHARES, Lengths, Row, measure
 from systems import RAYS, STAGES, System, systems
 from tables import capacity_table, gate_table, noop_table, overload_table
 
@@ -23,31 +31,39 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ray-python", type=Path, help="Python of an environment with Ray Serve; without it, no Ray")
     parser.add_argument("--quick", action="store_true", help="short rows, for a look")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="runs; tables and demands take the median")
+    parser.add_argument(
+        "--repeat", type=int, metavar="N", help="runs, of which the median counts: 1, or 3 of --baseline"
+    )
+    parser.add_argument("--baseline", type=Path, metavar="CHECKOUT", help="compare with the Fairlead of that checkout")
     parser.add_argument("--only", action="append", metavar="NAME", help="only this system; repeatable")
     parser.add_argument("--stage", action="append", choices=STAGES, help="only this stage; repeatable")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every row")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
     options = parser.parse_args()
-    chosen = choose(options.ray_python, options.only)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))  # so that servers are ended then, too
     adopt_orphans()
+    if options.baseline is not None:
+        chosen, repeats, shares = versions(options.baseline), options.repeat or 3, OVERLOADS
+    else:
+        chosen, repeats, shares = choose(options.ray_python, options.only), options.repeat or 1, SHARES
     rows: list[Row] = []
     failures: list[str] = []
+    lengths = QUICK if options.quick else Lengths()
     try:
-        for number in range(options.repeat):
-            for system in chosen:
-                say(f"[{number + 1}/{options.repeat}] {system.label}")
-                rows += run_system(system, options.stage or STAGES, QUICK if options.quick else Lengths(), failures)
+        for number, system in interleaved(chosen, repeats):
+            say(f"[{number + 1}/{repeats}] {system.label}")
+            rows += run_system(system, options.stage or STAGES, lengths, failures, shares)
     except KeyboardInterrupt:
         failures.append("Interrupted.")
-    text = report(rows, chosen, failures)
+    compared = ratios(rows) if options.baseline is not None else []
+    text = "\n".join([ratio_table(compared), *failures]) if options.baseline else report(rows, chosen, failures)
     print(text)
     if options.markdown is not None:
         options.markdown.write_text(f"{text}\n", encoding="utf-8")
     if options.json is not None:
         options.json.write_text(json.dumps(msgspec.to_builtins(rows), indent=1) + "\n", encoding="utf-8")
-    return 1 if failures or any(gate.is_met is False for gate in gates(rows)) else 0
+    is_missed = any(gate.is_met is False for gate in gates(rows)) or any(one.verdict == "WORSE" for one in compared)
+    return 1 if failures or is_missed else 0
 
 
 def choose(ray_python: Path | None, only: list[str] | None) -> list[System]:
@@ -63,7 +79,9 @@ def choose(ray_python: Path | None, only: list[str] | None) -> list[System]:
     return chosen
 
 
-def run_system(system: System, stages: tuple[str, ...] | list[str], lengths: Lengths, failures: list[str]) -> list[Row]:
+def run_system(
+    system: System, stages: Sequence[str], lengths: Lengths, failures: list[str], shares: Sequence[float]
+) -> list[Row]:
     """All rows of a system, each stage on a fresh server. One that does not start is a failure, not the end."""
     rows: list[Row] = []
     for stage in stages:
@@ -74,9 +92,8 @@ def run_system(system: System, stages: tuple[str, ...] | list[str], lengths: Len
             state, log = Path(folder) / "state", Path(folder) / "server.log"
             try:
                 with serving(command(state), log, system.environment) as url:
-                    rows += measure(
-                        system.name, stage, f"{url.rstrip('/')}{system.paths.get(stage, '/')}", lengths, tell
-                    )
+                    target = f"{url.rstrip('/')}{system.paths.get(stage, '/')}"
+                    rows += measure(system.name, stage, target, lengths, tell, shares)
             except StartError as error:
                 failures.append(str(error))
                 say(str(error))

@@ -1,6 +1,6 @@
 """What is measured of a server: light load, a closed loop, and shares of what that closed loop could do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic, perf_counter, process_time, sleep
 
@@ -48,8 +48,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     result: LoadResult
 
 
-def measure(system: str, stage: str, url: str, lengths: Lengths, say: Callable[[Row], None]) -> list[Row]:
-    """The rows of one server that is up, in order."""
+def measure(
+    system: str,
+    stage: str,
+    url: str,
+    lengths: Lengths,
+    say: Callable[[Row], None],
+    shares: Sequence[float] = SHARES,
+) -> list[Row]:
+    """The rows of one server that is up, in order; `shares` of its capacity for the batched stage."""
     rows: list[Row] = []
 
     def take(load: str, plan: Plan, share: float | None = None, capacity: float | None = None) -> LoadResult:
@@ -64,7 +71,7 @@ def measure(system: str, stage: str, url: str, lengths: Lengths, say: Callable[[
     take(LIGHT, _plan(Open(rate_rps=LIGHT_RPS), lengths.light_s, lengths.short_warm_up_s))
     closed = take(CLOSED, _plan(Closed(USERS), lengths.closed_s, lengths.short_warm_up_s))
     if stage == BATCHED:
-        for share in SHARES:
+        for share in shares:
             settle(url)
             rate = max(share * closed.answered_rps, 1.0)
             plan = _plan(Open(rate_rps=rate), lengths.point_s, lengths.point_warm_up_s, DEADLINE_S)

@@ -54,7 +54,7 @@ def systems(ray_python: Path) -> list[System]:
             System(
                 name=name,
                 label=label,
-                commands={stage: _fairlead(stage, policy) for stage in STAGES},
+                commands={stage: fairlead_command(stage, policy) for stage in STAGES},
                 paths={stage: f"/v1/workflows/{stage}" for stage in STAGES},
             )
             for name, policy, label in (
@@ -76,7 +76,8 @@ def _ray(python: Path, stage: str, setup: str) -> Command:
     ]
 
 
-def _fairlead(stage: str, policy: str) -> Command:
+def fairlead_command(stage: str, policy: str) -> Command:
+    """How `fairlead serve` is started for a stage; which Fairlead that is, the environment says."""
     app = "batches" if stage == BATCHED else "noops"
     return lambda folder: [
         *(sys.executable, "-m", "fairlead", "serve", f"{HERE / 'app.py'}:{app}"),

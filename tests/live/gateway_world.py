@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -162,6 +163,12 @@ class SmallHost:
     def read(self, value: Value) -> object:
         return decode(value)
 
+    def encoded(self, value: Value) -> bytes:
+        return value
+
+    def size_bytes(self, value: Value) -> int:
+        return len(value)
+
     def release(self, value: Value) -> None:
         self.released += 1
 
@@ -241,8 +248,10 @@ class Answer:
 class Running:
     """A gateway that runs in a thread, and a client for it."""
 
+    cacert: Path | None = None
+
     def __init__(self, host, settings: Settings, journal_options: dict | None = None) -> None:
-        self.host, self.settings = host, settings
+        self.host, self.settings, self.cacert = host, settings, settings.certfile
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -293,7 +302,7 @@ class Running:
         self, method: str, path: str, body: object = None, headers: dict | None = None, timeout_s: float = 60.0
     ) -> Answer:
         """One request on a connection of its own. A body that is not bytes goes as JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        connection = self._connection(timeout_s)
         try:
             headers = dict(headers or {})
             if body is not None and not isinstance(body, bytes):
@@ -304,6 +313,12 @@ class Running:
             return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
         finally:
             connection.close()
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        if self.cacert is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        context = ssl.create_default_context(cafile=str(self.cacert))
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout_s, context=context)
 
     def raw(self, data: bytes, timeout_s: float = 60.0) -> bytes:
         """Send these bytes and read until the gateway closes, or nothing more comes."""
@@ -320,6 +335,15 @@ def read_all(link: socket.socket) -> bytes:
     except (TimeoutError, ConnectionResetError):
         pass
     return b"".join(parts)
+
+
+def read_message(gateway: Running, request: bytes) -> tuple[int, dict[str, str], bytes]:
+    """Send these bytes and read one answer: its status, headers and body."""
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=15) as link:
+        link.sendall(request)
+        answer = http.client.HTTPResponse(link)
+        answer.begin()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
 
 
 @contextmanager

@@ -52,15 +52,17 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder: Path, source: str, policy: str = "fifo", **parameters: object):
+async def served(
+    folder: Path, source: str, policy: str = "fifo", store: Store | None = None, max_items: int = 10_000, **parameters
+):
     """Serve an app file with this text."""
     path = folder / "app.py"
     path.write_text(HEAD + dedent(source))
     manifest = await asyncio.to_thread(describe, path)
     scenario = replace(scenario_of(manifest), policy=PolicyChoice(name=policy, parameters=parameters))
-    store, log = Store.make(), []
-    backend = LocalBackend(str(path), scenario.cluster, make_limiter(), store, log.append)
-    runtime = Runtime(manifest, scenario, backend, log.append)
+    store, log = store or Store.make(), []
+    backend = LocalBackend(str(path), scenario.cluster, make_limiter(), store, log.append, max_items=max_items)
+    runtime = Runtime(manifest, scenario, backend, log.append, max_items=max_items)
     try:
         await runtime.open()
         yield Served(runtime, store, log)

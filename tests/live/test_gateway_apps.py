@@ -97,13 +97,17 @@ def test_what_is_no_app_is_refused_and_leaves_nothing(gateway, name, source, sta
         ("POST", "/v1/apps", {"name": "pets", "source": APP}),
         ("PUT", "/v1/apps/pets", {"source": APP}),
         ("POST", "/system/functions", {"service": "pets", "source": APP}),
+        ("DELETE", "/v1/apps/shop", None),
+        ("DELETE", "/v1/apps/none", None),
+        ("DELETE", "/system/functions", {"functionName": "echo"}),
     ],
 )
-def test_code_upload_is_off_unless_it_was_asked_for(tmp_path, settings, method, path, body):
+def test_deploying_and_removing_is_off_unless_it_was_asked_for(tmp_path, settings, method, path, body):
     with running(SmallHost({"shop.echo": lambda value, _: value}), tmp_path, **settings) as gateway:
         answer = send(gateway, method, path, body)
         assert (answer.status, answer.code) == (403, "deploy_off")
         assert not (tmp_path / "apps").exists()
+        assert send(gateway, "POST", "/v1/workflows/echo", {"input": 1}).status == 200
 
 
 def test_functions_are_listed_and_held_at_a_number(gateway):
@@ -135,14 +139,20 @@ def test_functions_are_brought_to_a_node_that_there_is(gateway):
 
 def test_a_function_is_registered_called_scaled_and_removed_as_in_openfaas(gateway):
     source = "def handle(value):\n    return value\n"
-    assert send(gateway, "POST", "/system/functions", {"service": "twin", "source": source}).status == 202
+    body = {"service": "twin", "source": source, "image": "twin:latest", "envProcess": "python"}  # as OpenFaaS has them
+    assert send(gateway, "POST", "/system/functions", body).status == 202
     assert send(gateway, "POST", "/system/functions", {"service": "twin", "source": source}).status == 409
     assert send(gateway, "PUT", "/system/functions", {"service": "twin", "source": source, "slo_ms": 250}).status == 202
     assert send(gateway, "GET", "/v1/apps/twin").json()["manifest"]["workflows"][0]["slo_s"] == 0.25
 
     listed = send(gateway, "GET", "/system/functions").json()
     assert [entry["name"] for entry in listed] == ["shop.echo", "shop.upper", "twin"]
-    assert (listed[0]["invocationCount"], listed[0]["replicas"], listed[0]["availableReplicas"]) == (7, 2, 2)
+    assert (listed[0]["invocationCount"], listed[0]["replicas"], listed[0]["availableReplicas"]) == (0, 2, 2)
+    for entry in listed:
+        called = send(gateway, "POST", f"/function/{entry['name']}", b"x", **{"Content-Type": "text/plain"})
+        assert (called.status, called.body.lower()) == (200, b"x")
+        assert send(gateway, "POST", f"/system/scale-function/{entry['name']}", {"replicas": 1}).status == 202
+    gateway.host.scaled.clear()
 
     called = send(gateway, "POST", "/function/twin", b"[1, 2]", **{"Content-Type": "application/json"})
     assert called.json() == [1, 2]
@@ -153,6 +163,33 @@ def test_a_function_is_registered_called_scaled_and_removed_as_in_openfaas(gatew
     assert send(gateway, "DELETE", "/system/functions", {"functionName": "echo"}).code == "part_of_app"
     assert send(gateway, "DELETE", "/system/functions", {"functionName": "twin"}).status == 202
     assert send(gateway, "POST", "/function/twin", b"x").status == 404
+
+
+def test_a_workflow_of_several_functions_is_listed_by_its_name_and_scaled_by_theirs(gateway):
+    source = """
+from fairlead.app import App
+
+app = App("pair")
+
+
+@app.function()
+def one(value):
+    return value
+
+
+@app.function()
+def two(value):
+    return value
+
+
+app.workflow("both", one >> two)
+"""
+    assert send(gateway, "PUT", "/v1/apps/pair", {"source": source}).status == 201
+    assert "pair.both" in [entry["name"] for entry in send(gateway, "GET", "/system/functions").json()]
+    refused = send(gateway, "POST", "/system/scale-function/pair.both", {"replicas": 1})
+    assert (refused.status, refused.code) == (409, "part_of_app")
+    assert "pair.one, pair.two" in refused.json()["error"]["message"]
+    assert send(gateway, "POST", "/system/scale-function/pair.two", {"replicas": 1}).status == 202
 
 
 def test_a_function_with_another_handler_and_one_without(gateway):
@@ -184,3 +221,26 @@ def test_an_asynchronous_function_call_gives_a_call_id(gateway):
     answer = send(gateway, "POST", "/async-function/echo", b"hello", **{"Content-Type": "text/plain"})
     assert answer.status == 202
     assert answer.headers["x-call-id"] == answer.json()["id"]
+
+
+def test_the_first_page_names_what_is_served_and_how_to_call_it(tmp_path):
+    with running(SmallHost({"shop.echo": lambda value, _: value, "pets.echo": lambda value, _: value}), tmp_path) as it:
+        page = it.send("GET", "/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+        found = it.send("GET", "/", headers={"Accept": "application/json"}).json()
+        strange = it.send("GET", "/", headers={"Host": "attacker.example"})
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    text = page.body.decode()
+    assert "<script" not in text
+    assert all(f"href='{path}'" in text for path in ("/docs", "/metrics", "/readyz", "/openapi.json"))
+    assert f"curl {it.url}/v1/workflows/shop.echo" in text
+    workflows = [workflow for app in found["apps"] for workflow in app["workflows"]]
+    assert [workflow["path"] for workflow in workflows] == ["/v1/workflows/shop.echo", "/v1/workflows/pets.echo"]
+    assert "shop" not in strange.body.decode()  # a page of another site that has our address
+
+
+def test_the_first_page_names_apps_only_to_callers_with_the_token(gateway):
+    assert "shop" not in gateway.send("GET", "/").body.decode()
+    assert gateway.send("GET", "/", headers={"Accept": "application/json"}).json()["apps"] is None
+    assert "$FAIRLEAD_TOKEN" in send(gateway, "GET", "/").body.decode()
+    assert TOKEN not in send(gateway, "GET", "/").body.decode()

@@ -7,10 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from gateway_world import Refuse, SmallHost, running, wait_until
+from serving import journal_rows
+from small_disks import fill, mounted
 
 ATTEMPTS: list[int] = []
 
@@ -197,14 +200,133 @@ def test_what_is_open_at_the_end_is_run_by_the_next_gateway(tmp_path):
         assert len(quick.calls) == 5
 
 
-def test_one_whose_workflow_is_gone_ends_as_failed(tmp_path):
+@pytest.mark.parametrize("jump_s", [40 * 86_400, -40 * 86_400], ids=["forward", "backward"])
+def test_a_jump_of_the_wall_clock_drops_no_request_with_a_deadline(tmp_path, monkeypatch, jump_s):
+    host = SmallHost({"shop.slow": lambda value, deadline_s: deadline_s}, delay_s={"shop.slow": 0.5})
+    with running(host, tmp_path, max_async=1) as gateway:
+        urls = [accept(gateway, "slow", number, deadline_ms=3_600_000).json()["status_url"] for number in range(2)]
+        now = time.time()
+        monkeypatch.setattr("fairlead.engine.live.gateway.runner.time", lambda: now + jump_s)
+        assert [final(gateway, url)["state"] for url in urls] == ["completed"] * 2
+        left_s = gateway.send("GET", f"{urls[1]}/result").json()["output"]
+        assert 3000 < left_s < 3600
+
+
+APP = """
+from fairlead.app import App
+app = App("shop")
+@app.function()
+def {name}(x):
+    return x
+app.workflow("{name}", {name})
+"""
+TOKEN = "a-token-for-tests-0123456789"
+
+
+def test_one_whose_workflow_is_not_served_waits_until_it_is(tmp_path):
     slow = SmallHost({"shop.work": lambda value, _: value}, delay_s={"shop.work": 60.0})
     with running(slow, tmp_path, drain_limit_s=0.1) as gateway:
-        url = accept(gateway, "work", 1).json()["status_url"]
-    with running(SmallHost({"shop.other": lambda value, _: value}), tmp_path) as gateway:
-        state = final(gateway, url)
-        assert state["state"] == "failed"
-        assert "No workflow named 'shop.work'" in state["reason"]
+        urls = [accept(gateway, "work", number).json()["status_url"] for number in range(40)]
+        wait_until(lambda: len(slow.calls) == 32)
+    settings = {"token": TOKEN, "allow_deploy": True}
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    with running(SmallHost({"other.echo": lambda value, _: value}), tmp_path, **settings) as gateway:
+        assert gateway.send("GET", urls[0], headers=bearer).json()["state"] == "accepted"
+        for name in ("else", "work"):  # another generation without the workflow changes nothing
+            states = {gateway.send("GET", url, headers=bearer).json()["state"] for url in urls}
+            assert states == {"accepted"}
+            source = APP.format(name="else_" if name == "else" else name)
+            assert gateway.send("PUT", "/v1/apps/shop", {"source": source}, bearer, timeout_s=60).status in (200, 201)
+        wait_until(lambda: gateway.send("GET", urls[-1], headers=bearer).json()["state"] == "completed")
+        states = [gateway.send("GET", url, headers=bearer).json() for url in urls]
+        assert {state["state"] for state in states} == {"completed"}
+        assert sorted(state["attempts"] for state in states) == [1] * 8 + [2] * 32  # waiting is not an attempt
+
+
+def test_removing_an_app_ends_what_waits_for_it(tmp_path):
+    slow = SmallHost({"shop.work": lambda value, _: value}, delay_s={"shop.work": 60.0})
+    with running(slow, tmp_path, drain_limit_s=0.1) as gateway:
+        urls = [accept(gateway, "work", number).json()["status_url"] for number in range(3)]
+    with running(SmallHost({"other.echo": lambda value, _: value}), tmp_path) as gateway:
+        assert gateway.send("DELETE", urls[0]).status == 202
+        assert gateway.send("DELETE", "/v1/apps/shop").status == 200
+        states = [gateway.send("GET", url).json() for url in urls]
+        assert [state["state"] for state in states] == ["cancelled", "failed", "failed"]
+        assert states[1]["reason"] == "the app 'shop' was removed before the request could run"
+        assert gateway.send("DELETE", "/v1/apps/shop").status == 404
+
+
+def test_removing_a_served_app_ends_those_that_wait_for_their_turn(tmp_path):
+    host = SmallHost({"shop.slow": lambda value, _: value}, delay_s={"shop.slow": 1.0})
+    with running(host, tmp_path, max_async=1) as gateway:
+        urls = [accept(gateway, "slow", number).json()["status_url"] for number in range(3)]
+        wait_until(lambda: len(host.calls) == 1)
+        assert gateway.send("DELETE", "/v1/apps/shop").status == 200
+        assert [final(gateway, url)["state"] for url in urls] == ["completed", "failed", "failed"]
+        assert len(host.calls) == 1
+
+
+def test_a_cancel_on_a_full_disk_is_not_acknowledged(tmp_path):
+    host = SmallHost({"shop.slow": lambda value, _: value}, delay_s={"shop.slow": 600.0})
+    with mounted(tmp_path / "disk", "8m") as disk, running(host, disk, max_async=2, drain_limit_s=0.1) as gateway:
+        urls = [accept(gateway, "slow", number).json()["status_url"] for number in range(4)]
+        wait_until(lambda: len(host.calls) == 2)
+        log = disk / "journal.sqlite-wal"
+        os.truncate(log, log.stat().st_size)
+        refused = {}
+        numbers = iter(range(10_000))
+        while len(refused) < 2:  # a little still fits into what the log has
+            fill(disk / "filler")
+            if not refused:
+                more = gateway.send("POST", "/v1/workflows/slow/async", {"input": "x" * 100_000})
+                if more.status == 202:
+                    assert next(numbers) < 1000
+                    continue
+            url = urls[len(refused)]  # one that runs, one that waits
+            answer = gateway.send("DELETE", url)
+            assert (answer.status, answer.code) == (507, "journal_full")
+            assert "retry-after" in answer.headers
+            assert gateway.send("GET", url).json()["state"] == "accepted"
+            refused[url] = answer
+        (disk / "filler").unlink()
+        for url in urls[:2]:
+            assert final(gateway, url)["state"] == "cancelled"
+
+
+SLOW_DISK = """
+import time
+from fairlead.engine.live.journal.store import Store
+apply = Store.apply
+
+def slowly(self, group):
+    time.sleep(0.3)
+    return apply(self, group)
+
+Store.apply = slowly
+"""
+
+
+def test_an_acknowledged_cancel_survives_kill_9(tmp_path):
+    with running(SmallHost({"a.b": lambda value, _: value}), tmp_path / "unused") as port_finder:
+        port = port_finder.port  # free again once it has stopped
+    script = SLOW_DISK + SERVER.replace('"shop.work": 0.05', '"shop.work": 600.0').replace(
+        "max_async=50", "max_async=1"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path), str(Path(__file__).parent), str(port)]
+    client = type(port_finder).__new__(type(port_finder))
+    client.port = port
+    server = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        assert server.stdout.readline() == b"up\n"
+        wait_until(lambda: _answers(client), 60)
+        ids = [accept(client, "work", number).json()["id"] for number in range(3)]  # one runs, the others wait
+        for id in ids[:2]:
+            assert client.send("DELETE", f"/v1/requests/{id}").status == 202
+    finally:
+        os.kill(server.pid, signal.SIGKILL)
+        server.wait()
+        server.stdout.close()
+    assert [state for _, state, *_ in journal_rows(tmp_path)] == ["cancelled", "cancelled", "accepted"]
 
 
 def test_a_callback_is_told_of_the_end(tmp_path):

@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
-from gateway_world import SmallHost, read_all, running, wait_until
+from gateway_world import SmallHost, running, wait_until
 
 from fairlead.engine.live.gateway import Settings, read_token
 from fairlead.errors import ConfigError
@@ -111,7 +111,7 @@ def test_a_truncated_body_harms_nobody(gateway):
         b"\x16\x03\x01\x02\x00",
         b"NONSENSE\r\n\r\n",
         b"GET /healthz HTTP/9.9\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
         b"GET /\xff\xfe HTTP/1.1\r\n\r\n",
         HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
         HEAD + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc",
@@ -123,9 +123,12 @@ def test_what_is_not_http_gets_400_and_the_door(gateway, text):
     assert still_serves(gateway)
 
 
-@pytest.mark.parametrize("number", [1, 500], ids=["one-large", "many-small"])
-def test_too_much_head_is_431(gateway, number):
-    filler = b"".join(b"X-%d: %b\r\n" % (i, b"a" * (5000 // number)) for i in range(number))
+@pytest.mark.parametrize(
+    "filler",
+    [b"X: " + b"a" * 5000 + b"\r\n", b"".join(b"X-%d: %b\r\n" % (i, b"a" * 10) for i in range(500)), b"x: y\r\n" * 700],
+    ids=["one-large", "many-small", "one-repeated"],
+)
+def test_too_much_head_is_431(gateway, filler):
     assert gateway.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + filler + b"\r\n").startswith(b"HTTP/1.1 431 ")
     assert gateway.raw(b"GET /" + b"a" * 5000).startswith(b"HTTP/1.1 431 ")
     assert still_serves(gateway)
@@ -152,18 +155,6 @@ def test_an_idle_connection_is_closed_after_its_time(tmp_path):
     with running(host(), tmp_path, idle_limit_s=0.3) as gateway:
         text = gateway.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", timeout_s=8.0)
         assert text.endswith(b'{"status":"alive"}')
-
-
-def test_connections_beyond_the_limit_get_503(tmp_path):
-    with running(host(), tmp_path, max_connections=5) as gateway, ExitStack() as stack:
-        links = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), timeout=5)) for _ in range(9)
-        ]
-        answers = [read_all(link) for link in links[5:]]
-        assert all(text.startswith(b"HTTP/1.1 503 ") and b"too_many_connections" in text for text in answers)
-        for link in links:
-            link.close()
-        wait_until(lambda: still_serves(gateway))
 
 
 def test_a_thousand_idle_connections_leave_the_others_served_and_memory_bounded(tmp_path):
@@ -215,7 +206,7 @@ def test_the_right_token_gets_everything(guarded, given):
 
 
 @pytest.mark.parametrize(
-    "path", ["/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/openapi.json", "/docs"]
+    "path", ["/", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/openapi.json", "/docs"]
 )
 def test_health_and_the_document_need_none(guarded, path):
     assert guarded.send("GET", path).status == 200

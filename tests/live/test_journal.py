@@ -22,6 +22,7 @@ from fairlead.engine.live.journal import (
     KeyConflictError,
     Pending,
 )
+from fairlead.engine.live.journal.entries import FinalOp
 from fairlead.engine.live.journal.store import connect
 from fairlead.errors import ConfigError
 
@@ -262,11 +263,163 @@ def test_old_requests_are_forgotten_with_their_keys_and_open_ones_never(path):
             await asyncio.sleep(0.1)
         return kept, await journal.get(old), await journal.get(open), await journal.accept(ask(b"new", key="k"))
 
-    kept, gone, open, again = with_journal(path, work, retention_s=60, clock=lambda: now[0])
+    kept, gone, open, again = with_journal(path, work, retention_s=60, elapsed=lambda: now[0])
     assert kept is not None
     assert gone is None
     assert open.state == "accepted"
     assert again.is_new
+
+
+@pytest.mark.parametrize("jump_s", [40 * 86_400.0, -40 * 86_400.0], ids=["forward", "backward"])
+def test_a_jump_of_the_wall_clock_forgets_nothing_neither_at_once_nor_after_a_restart(path, jump_s):
+    wall, elapsed = [1_700_000_000.0], [5000.0]
+    clocks = {"retention_s": 60, "clock": lambda: wall[0], "elapsed": lambda: elapsed[0]}
+
+    async def first(journal, _):
+        kept = [(await journal.accept(ask(key="k", callback_url="http://a/b"))).id]
+        journal.finish(kept[0], DONE)
+        await ended(journal, kept[0])
+        wall[0] += jump_s
+        kept.append((await journal.accept(ask())).id)
+        journal.finish(kept[1], DONE)
+        await ended(journal, kept[1])
+        await looked(journal)
+        return kept
+
+    async def looked(journal):
+        """The journal has had time to look for what is too old: it does so once per second when it is idle."""
+        await asyncio.sleep(1.5)
+
+    async def second(journal, _):
+        await looked(journal)
+        found = [(await journal.get(id)).state for id in kept]
+        again = await journal.accept(ask(key="k"))
+        elapsed[0] += 59
+        await looked(journal)
+        young = await journal.get(kept[0])
+        elapsed[0] += 2
+        while await journal.get(kept[0]) is not None:
+            await asyncio.sleep(0.05)
+        return found, again, young, await journal.get(kept[1])
+
+    kept = with_journal(path, first, **clocks)
+    elapsed[0] = 7.0  # another process: its clock begins elsewhere, and nothing has run for days
+    wall[0] += 3 * 86_400
+    found, again, young, gone = with_journal(path, second, **clocks)
+    assert found == ["completed", "completed"]
+    assert again == Accepted(kept[0], False)
+    assert young.delivery == "pending"
+    assert gone is None
+
+
+def test_a_key_outlives_its_request_for_the_whole_retention_time(path):
+    elapsed = [0.0]
+
+    async def work(journal, _):
+        asked = [ask(b"%d" % i, key=f"k{i}") for i in range(700)]
+        ids = [kept.id for kept in await asyncio.gather(*map(journal.accept, asked))]
+        for id in ids:
+            journal.finish(id, DONE)
+        await ended(journal, ids[-1])
+        while journal.stats().finished > 10:
+            await asyncio.sleep(0.05)
+        stats = journal.stats()
+        again = await asyncio.gather(*map(journal.accept, asked))
+        with pytest.raises(KeyConflictError, match=ids[0]):
+            await journal.accept(ask(b"other", key="k0"))
+        elapsed[0] += 61
+        while journal.stats().finished + journal.stats().keys:
+            await asyncio.sleep(0.05)
+        return ids, stats, again, await journal.accept(asked[0])
+
+    limits = {"keep_finished": 10, "retention_s": 60, "elapsed": lambda: elapsed[0]}
+    ids, stats, again, afterwards = with_journal(path, work, **limits)
+    assert (stats.finished, stats.keys, stats.pruned) == (10, 690, 690)
+    assert again == [Accepted(id, False) for id in ids]
+    assert afterwards.is_new
+
+
+def test_keys_without_their_request_are_bounded_by_their_number(path):
+    async def work(journal, _):
+        asked = [ask(key=f"k{i}") for i in range(60)]
+        ids = [(await journal.accept(each)).id for each in asked]
+        for id in ids:
+            journal.finish(id, DONE)
+        await ended(journal, ids[-1])
+        while journal.stats().finished > 10 or journal.stats().keys > 20:
+            await asyncio.sleep(0.05)
+        return journal.stats(), await journal.accept(asked[0]), await journal.accept(asked[-1])
+
+    stats, oldest, newest = with_journal(path, work, keep_finished=10, keep_keys=20)
+    assert (stats.finished, stats.keys) == (10, 20)
+    assert oldest.is_new
+    assert not newest.is_new
+
+
+def test_a_journal_of_the_format_before_is_read_with_all_that_is_in_it(path):
+    async def first(journal, _):
+        ids = [(await journal.accept(ask(key=f"k{i}"))).id for i in range(2)]
+        journal.finish(ids[0], DONE)
+        return ids
+
+    async def second(journal, pending):
+        again = await journal.accept(ask(key="k0"))
+        return (await journal.get(ids[0])).state, [entry.id for entry in pending], again
+
+    ids = with_journal(path, first)
+    with closing(connect(path)) as connection:  # as the version before this one made it
+        connection.executescript(
+            "DROP TABLE keys; DROP TABLE clock; DROP INDEX requests_by_end; ALTER TABLE requests DROP COLUMN ended_on;"
+            "CREATE INDEX requests_by_end ON requests (finished_at) WHERE finished_at IS NOT NULL;"
+            "PRAGMA user_version = 1;"
+        )
+    for _ in range(2):
+        assert with_journal(path, second) == ("completed", [ids[1]], Accepted(ids[0], False))
+
+
+@pytest.mark.parametrize(
+    ("final", "state", "reason"),
+    [
+        (Final(state="failed", reason="bad \ud800 text"), "failed", "bad \\ud800 text"),
+        (Final(state="completed", result=b"1", ran_as="a-\udfff"), "completed", None),
+        (Final(state="completed", cost_usd=float("nan")), "failed", "The request was completed, but how it ended"),
+        (Final(state="completed", result=["no", "bytes"]), "failed", "cannot be stored"),
+    ],
+    ids=["surrogate-in-the-reason", "surrogate-in-the-name", "cost-is-nan", "result-is-a-list"],
+)
+def test_an_ending_that_cannot_be_stored_ends_its_request_and_holds_up_no_other(path, final, state, reason):
+    async def work(journal, _):
+        ids = [(await journal.accept(ask())).id for _ in range(4)]
+        journal.finish(ids[0], DONE)
+        if isinstance(final.result, list):  # past the check of its size
+            journal._unwritten[ids[1]] = 0
+            journal._writer.put(FinalOp(ids[1], final, 1.0))
+        else:
+            journal.finish(ids[1], final)
+        journal.finish(ids[2], DONE)
+        late = asyncio.create_task(journal.accept(ask()))
+        entries = [await ended(journal, id) for id in ids[:3]]
+        assert (await late).is_new
+        journal.finish(ids[3], DONE)
+        await ended(journal, ids[3])
+        return entries, journal.stats()
+
+    entries, stats = with_journal(path, work)
+    assert [entry.state for entry in entries] == ["completed", state, "completed"]
+    assert reason is None or reason in entries[1].reason
+    assert (stats.fault, stats.unwritten) == (None, 0)
+
+
+def test_a_note_of_a_delivery_that_cannot_be_stored_holds_up_no_other(path):
+    async def work(journal, _):
+        id = (await journal.accept(ask(callback_url="http://a/b"))).id
+        journal.finish(id, DONE)
+        await ended(journal, id)
+        journal.delivery_failed(id, "\ud800", is_final=True)
+        await journal.accept(ask())
+        return await journal.get(id)
+
+    assert with_journal(path, work).delivery_note == "\\ud800"
 
 
 def test_an_undelivered_callback_keeps_its_request_from_being_pruned_by_count(path):
@@ -364,7 +517,7 @@ def test_a_second_process_is_refused_and_takes_over_when_the_first_is_killed(pat
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("PRAGMA user_version = 2", "has format 2"),
+        ("PRAGMA user_version = 3", "has format 3"),
         ("PRAGMA application_id = 7", "database of another program"),
     ],
 )

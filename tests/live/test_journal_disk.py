@@ -99,6 +99,25 @@ def test_endings_of_the_moment_at_which_the_disk_becomes_full_are_not_lost(small
     assert (stats.open, stats.finished, stats.unwritten, stats.ignored) == (0, 20, 0, 0)
 
 
+def test_an_ending_that_the_disk_does_not_take_is_not_settled_until_it_is_there(small_disk):
+    path, filler = small_disk / "journal.sqlite", small_disk / "filler"
+
+    async def run():
+        journal = Journal(path)
+        await journal.open()
+        first, second = [(await journal.accept(ask(10))).id for _ in range(2)]
+        fill(filler)
+        journal.finish(first, Final(state="completed", result=bytes(5 * 2**20)))
+        with pytest.raises(JournalFullError, match="cannot be written: database or disk is full"):
+            await journal.settled(first, timeout_s=30)
+        with pytest.raises(JournalFullError, match=r"has not reached the disk within 0\.1 s"):
+            await journal.settled(first, timeout_s=0.1)
+        assert (await journal.settled(second)).state == "accepted"  # nothing is on its way
+        await journal.close(timeout_s=0)
+
+    asyncio.run(run())
+
+
 def test_endings_that_find_no_room_until_the_close_are_pending_again(small_disk):
     path, filler = small_disk / "journal.sqlite", small_disk / "filler"
 

@@ -1,4 +1,4 @@
-"""Describing an app file in a process of its own, so that whoever asks never runs what is in it.
+"""Describing an app file in a process of its own, so that the process that asks never runs what is in it.
 
 `python -m fairlead.app.describe app.py` prints the manifest as JSON. What the file itself prints goes to stderr.
 """
@@ -14,8 +14,10 @@ from typing import BinaryIO
 
 import msgspec
 
-from fairlead.app.load import load_app
+from fairlead.app.load import record_app, split_address
 from fairlead.app.manifest import Manifest
+from fairlead.app.secrets import public_environment
+from fairlead.app.snapshot import Snapshot
 from fairlead.errors import ConfigError, Fault
 
 _TAIL_BYTES = 2000  # of what a file printed before it ended the process
@@ -29,7 +31,7 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 
 class _Reply(msgspec.Struct, frozen=True, omit_defaults=True):
-    manifest: Manifest | None = None
+    snapshot: Snapshot | None = None
     refusal: _Refusal | None = None
 
 
@@ -38,10 +40,20 @@ def describe(path: str | Path, timeout_s: float = 60.0) -> Manifest:
 
     Raises `ConfigError` with what that process found wrong, also if it never came to an end.
     """
+    return take_snapshot(path, timeout_s).manifest
+
+
+def take_snapshot(path: str | Path, timeout_s: float = 60.0) -> Snapshot:
+    """The manifest of an app file, and exactly the texts that it was read from. Otherwise as `describe`."""
     command = [sys.executable, "-P", "-m", "fairlead.app.describe", "--reply", str(path)]
     with tempfile.TemporaryFile() as printed:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=printed, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=printed,
+            start_new_session=True,
+            env=public_environment(),
         )
         try:
             out, _ = child.communicate(timeout=timeout_s)
@@ -57,9 +69,9 @@ def describe(path: str | Path, timeout_s: float = 60.0) -> Manifest:
             reply = _Reply()
         if reply.refusal is not None:
             raise ConfigError(reply.refusal.source, [Fault(*fault) for fault in reply.refusal.faults])
-        if reply.manifest is None:
+        if reply.snapshot is None:
             raise ConfigError(str(path), [Fault("", _how_it_ended(child.returncode, printed))])
-        return reply.manifest
+        return reply.snapshot
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:
@@ -90,9 +102,11 @@ def main(arguments: list[str]) -> int:
     out = os.dup(1)
     os.dup2(2, 1)
     try:
-        app = load_app(path)
+        app, sources = record_app(path)
         try:
-            reply = _Reply(manifest=app.manifest())
+            file, name = split_address(path)
+            manifest = app.manifest()
+            reply = _Reply(snapshot=Snapshot(str(file.resolve()), name, manifest, sources.files))
         except ValueError as error:
             raise ConfigError(path, [Fault("", str(error))]) from None
     except ConfigError as error:
@@ -100,7 +114,9 @@ def main(arguments: list[str]) -> int:
             sys.stderr.write(f"{error}\n")
             return 1
         reply = _Reply(refusal=_Refusal(error.source, tuple((fault.path, fault.message) for fault in error.faults)))
-    text = msgspec.json.encode(reply) if is_reply else msgspec.json.format(msgspec.json.encode(reply.manifest)) + b"\n"
+    text = msgspec.json.encode(reply)
+    if reply.snapshot is not None and not is_reply:
+        text = msgspec.json.format(msgspec.json.encode(reply.snapshot.manifest)) + b"\n"
     with os.fdopen(out, "wb") as stream:
         stream.write(text)
     return 0 if reply.refusal is None else 1

@@ -2,10 +2,13 @@
 
 import sys
 import traceback
+from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType, TracebackType
 
 from fairlead.app.declare import App
+from fairlead.app.snapshot import is_snapshot, read_snapshot
+from fairlead.app.sources import Sources
 from fairlead.errors import ConfigError, Fault
 
 _OWN = str(Path(__file__).parent)
@@ -24,11 +27,35 @@ def load_app(path: str | Path, name: str | None = None) -> App:
     """Run an app file in a module of its own and give the app in it.
 
     `name` (or a path such as `app.py:name`) says which, if there are several. The file's folder comes first on
-    `sys.path`, as when Python runs it. Raises `ConfigError`, which says what in the file was wrong and at which line.
+    `sys.path`, as when Python runs it. A snapshot stands for the file that it was made from: the text is the
+    snapshot's, the path is the file's. Raises `ConfigError`, which says what in the file was wrong and at which line.
     """
     file, named = split_address(path)
-    name = name or named
-    module = _run(file)
+    if is_snapshot(file):
+        snapshot = read_snapshot(file)
+        file, named = Path(snapshot.path), snapshot.app
+        sources = Sources(file.parent, snapshot.files)
+        sources.install()
+        return _app_in(_run(file, sources.text(file)), file, name or named)
+    return _app_in(_run(file, _read(file)), file, name or named)
+
+
+def record_app(path: str | Path) -> tuple[App, Sources]:
+    """The app of a file as `load_app` gives it, and the texts of all modules of its own folder that it imports.
+
+    For a process of its own: it stays in the way of imports.
+    """
+    file, name = split_address(path)
+    source = _read(file)
+    sources = Sources(file.resolve().parent)
+    sources.install()
+    app = _app_in(_run(file, source), file, name)
+    sources.files[file.resolve().name] = decode_source(source)
+    sources.complete()
+    return app, sources
+
+
+def _app_in(module: ModuleType, file: Path, name: str | None) -> App:
     found = {each: value for each, value in vars(module).items() if isinstance(value, App)}
     if name is not None:
         if name not in found:
@@ -43,11 +70,14 @@ def load_app(path: str | Path, name: str | None = None) -> App:
     return next(iter(found.values()))
 
 
-def _run(file: Path) -> ModuleType:
+def _read(file: Path) -> bytes:
     try:
-        source = file.read_bytes()
+        return file.read_bytes()
     except OSError as error:
         raise ConfigError(str(file), [Fault("", f"cannot be read: {error.strerror or error}.")]) from None
+
+
+def _run(file: Path, source: bytes | str) -> ModuleType:
     module = ModuleType(f"fairlead_app_{file.stem}")
     module.__file__ = str(file.resolve())
     folder = str(file.resolve().parent)

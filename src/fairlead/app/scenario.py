@@ -13,10 +13,11 @@ import msgspec
 
 from fairlead.app.load import split_address
 from fairlead.app.manifest import FunctionSpec, Manifest, WorkflowSpec
+from fairlead.app.snapshot import Snapshot
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import SLO, Cluster, Configuration, Function, Node, Stage, Workflow
 from fairlead.profile import Profile, Row, Table, space
-from fairlead.profile.measured import read_profiles
+from fairlead.profile.measured import parse_measured, read_profiles
 from fairlead.workload.arrivals import Poisson
 from fairlead.workload.scenario import PolicyChoice, Scenario
 
@@ -69,9 +70,21 @@ def scenario_of(
 
 def profile_beside(path: str | Path) -> dict[str, Profile]:
     """The measured profiles that lie beside an app file, as `fairlead profile` writes them; empty without any."""
-    file, _ = split_address(path)
-    beside = file.with_suffix(".profile.json")
+    beside = place_of_profile(path)
     return read_profiles(beside) if beside.is_file() else {}
+
+
+def place_of_profile(path: str | Path) -> Path:
+    """Where the measured profile of an app file lies."""
+    file, _ = split_address(path)
+    return file.with_suffix(".profile.json")
+
+
+def profiles_of(snapshot: Snapshot) -> dict[str, Profile]:
+    """The measured profiles that a snapshot holds."""
+    if snapshot.profile is None:
+        return {}
+    return parse_measured(snapshot.profile.encode(), str(place_of_profile(snapshot.path))).profiles()
 
 
 def cluster_of(manifest: Manifest) -> Cluster:

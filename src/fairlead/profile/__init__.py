@@ -1,4 +1,4 @@
-"""How long and how dear: latency laws and tables, cold start, interference."""
+"""Latency and cost: laws and tables, cold start, interference."""
 
 from fairlead.profile.interference import slowdown
 from fairlead.profile.laws import Constant, Exponential, Law, LogNormal, Row, ScalingLaw, Spread, Sum, Table, space

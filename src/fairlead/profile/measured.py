@@ -144,6 +144,11 @@ def read_measured(path: str | PathLike[str]) -> MeasuredProfiles:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(source, [Fault("", f"cannot be read: {reason}.")]) from None
+    return parse_measured(content, source)
+
+
+def parse_measured(content: bytes, source: str) -> MeasuredProfiles:
+    """The same from the text of such a file; `source` names it in errors."""
     if len(content) > MAX_BYTES:
         raise ConfigError(source, [Fault("", f"the file is larger than {MAX_BYTES // 2**20} MiB.")])
     try:

@@ -1,4 +1,4 @@
-"""A profile: how long a function takes, how dear it is, and how it behaves beside others."""
+"""A profile: the latency and cost of a function, and how it behaves beside others."""
 
 from collections.abc import Callable, Mapping
 from math import inf

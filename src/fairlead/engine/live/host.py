@@ -1,24 +1,25 @@
 """Apps by name, each in its current generation: what the gateway talks to.
 
 Replacing an app starts the new generation beside the old one, switches over once it is ready, and lets the old one
-finish what it has: no request is dropped. Which apps there are is kept in the state folder, so that a gateway that
-starts again serves what its predecessor did.
+finish what it has: no request is dropped. A generation is served from a snapshot of its source. Which apps there are,
+and their snapshots, are kept in the state folder: a gateway that starts again serves what its predecessor did.
 """
 
 import asyncio
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic, time
 
 import msgspec
 
-from fairlead.app.describe import describe
 from fairlead.app.manifest import Manifest, WorkflowSpec
-from fairlead.app.scenario import profile_beside, scenario_of
+from fairlead.app.scenario import profiles_of, scenario_of
 from fairlead.engine.live.backends.local import LocalBackend
 from fairlead.engine.live.gateway.served import Accepted
+from fairlead.engine.live.known import KnownApp, KnownApps, Source
 from fairlead.engine.live.limits import make_limiter
 from fairlead.engine.live.nodes import EmulatedNodes
 from fairlead.engine.live.records import RunHead, RunLog
@@ -26,7 +27,7 @@ from fairlead.engine.live.runtime import Runtime
 from fairlead.engine.live.status import AppStatus, MonitorStatus, Status
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.transit import Done
-from fairlead.engine.live.values import Value
+from fairlead.engine.live.values import MOST_ITEMS, Value
 from fairlead.errors import ConfigError, DuplicateNameError, Fault, UnknownNameError
 from fairlead.model import Cluster
 from fairlead.policy import make_policy
@@ -54,7 +55,7 @@ class Options:
     `overcommit` says how many times their vCPUs they promise; None leaves them as they are. `limits` is a kind of
     limiter; None for the best that works here. `nodes` take the place of those that apps ask for. `is_watched` says
     whether the monitor watches the nodes; None for where there is a scaler. After a restart (`is_restart`) what cannot
-    be started now is tried again, not given up.
+    be started now is tried again, not given up. A list gives at most `max_items` items to a map stage.
     """
 
     policy: PolicyChoice | None = None
@@ -68,6 +69,7 @@ class Options:
     records: bool = True
     record_bytes: int = 256 << 20
     is_restart: bool = False
+    max_items: int = MOST_ITEMS
     apps: tuple[Path, ...] = field(default=())
 
 
@@ -75,7 +77,7 @@ class Options:
 class _Deployment:
     """One generation of one app."""
 
-    path: Path
+    source: Source
     generation: int
     runtime: Runtime
 
@@ -99,12 +101,13 @@ class Host:
         self._options = options
         self._log = log
         self._began = monotonic()
-        self._store = Store.make()
+        self._store = Store.make(state / "values")
         self._apps: dict[str, _Deployment] = {}
         self._former: dict[str, list[_Deployment]] = {}  # generations that finish what they have
         self._generation = _last_run(state)  # numbers go on where a former gateway ended, so that no id comes twice
         self._ending: set[asyncio.Task[None]] = set()
-        self._unserved: dict[str, Path] = {}  # apps that were served before, and could not be started
+        self._known = KnownApps(state, log)
+        self._unserved: dict[str, KnownApp] = {}  # apps that were served before, and could not be started
         self._changing = asyncio.Lock()
         self._hurry = asyncio.Event()
         self._names: dict[str, tuple[_Deployment, str] | None] = {}  # None: ambiguous
@@ -116,20 +119,21 @@ class Host:
 
         After a restart those count that were served last: what the options name may have been replaced or removed.
         """
-        known = self._read_known()
+        generation, known = self._known.read()
+        self._generation = max(self._generation, generation)
         if known is None or not self._options.is_restart:
             for path in self._options.apps:
-                await self._deploy(path, replace=True)
-        for name, path in (known or {}).items():
+                await self._deploy(partial(self._known.take, path), replace=True)
+        for name, app in (known or {}).items():
             if name in self._apps:
                 continue  # what is named now goes before what was served then
             try:
-                await self._deploy(path, replace=True)
+                await self._deploy(partial(self._known.find, app), replace=True)
             except ConfigError as error:  # it was not asked for now: the others need not suffer
-                self._log(f"{name}, which was served before, is not served now: {error}")
-                self._unserved[name] = path
+                self._log(f"{name}, which was served before, is not served now, and its requests wait: {error}")
+                self._unserved[name] = app
         self.is_ready = True
-        self._write_known()
+        await self._leave_word()
 
     # --- requests --------------------------------------------------------------------------------------------------
 
@@ -154,8 +158,16 @@ class Host:
             deployment.runtime.cancel(ticket.request)
 
     def read(self, value: Value) -> object:
-        """What an answer stands for."""
+        """What an answer stands for. May be called from any thread."""
         return self._store.read(value)
+
+    def encoded(self, value: Value) -> bytes:
+        """An answer as MessagePack. May be called from any thread."""
+        return self._store.encoded(value)
+
+    def size_bytes(self, value: Value) -> int:
+        """How large an answer is as MessagePack."""
+        return self._store.size_bytes(value)
 
     def release(self, value: Value) -> None:
         """An answer has been read."""
@@ -174,38 +186,41 @@ class Host:
         return manifest, next(spec for spec in manifest.workflows if spec.name == workflow)
 
     async def deploy(self, path: Path, *, replace: bool = False) -> Manifest:
-        """Start the app of a file and switch over to it; the former generation finishes what it has.
+        """Start the app of a file, or of a snapshot, and switch over to it; the former generation finishes what it has.
 
         Raises:
             ConfigError: The file is no app, or a function of it cannot start: what was served before still is.
             DuplicateNameError: There is an app of that name, and it is not to be replaced.
         """
-        manifest = await self._deploy(path, replace=replace)
-        self._write_known()
+        manifest = await self._deploy(partial(self._known.take, path), replace=replace)
+        await self._leave_word()
         return manifest
 
-    async def _deploy(self, path: Path, *, replace: bool) -> Manifest:
-        manifest = await asyncio.to_thread(describe, path)
+    async def _deploy(self, find: Callable[[], Source], *, replace: bool) -> Manifest:
         async with self._changing:
+            source = await asyncio.to_thread(find)
+            manifest = source.snapshot.manifest
             former = self._apps.get(manifest.name)
             if former is not None and not replace:
                 raise DuplicateNameError(f"An app named {manifest.name!r} is served already; replace or remove it.")
             self._generation = generation = self._generation + 1
-            deployment = await self._start(path, manifest, generation)
+            deployment = await self._start(source, generation)
             self._apps[manifest.name] = deployment
+            self._unserved.pop(manifest.name, None)
             self._index()
             if former is not None:
                 self._retire(former)
             return manifest
 
     async def remove(self, app: str) -> None:
-        """Serve an app no more; what it has is finished."""
+        """Serve an app no more; what it has is finished. One that could not be started is forgotten."""
         async with self._changing:
-            if app not in self._apps:
+            if app in self._apps:
+                self._retire(self._apps.pop(app))
+                self._index()
+            elif self._unserved.pop(app, None) is None:
                 raise UnknownNameError("app", app, self._apps)
-            self._retire(self._apps.pop(app))
-            self._index()
-            self._write_known()
+        await self._leave_word()
 
     def scale(self, app: str, function: str, instances: int | None) -> None:
         """Fix the number of a function's instances; None leaves it to the policies again."""
@@ -270,25 +285,36 @@ class Host:
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
-    async def _start(self, path: Path, manifest: Manifest, generation: int) -> _Deployment:
-        scenario = self._scenario(path, manifest)
+    async def _start(self, source: Source, generation: int) -> _Deployment:
+        manifest = source.snapshot.manifest
+        scenario = self._scenario(source)
         limiter = make_limiter(self._options.limits)
         nodes = self._options.nodes
         if nodes is not None:
             nodes.require_limits(limiter.kind)
         backend = LocalBackend(
-            str(path),
+            str(source.file),
             scenario.cluster,
             limiter,
             self._store,
             self._log,
             cpus=nodes.cpus if nodes is not None else {},
             is_reserved=nodes is not None,
+            max_items=self._options.max_items,
         )
         record = self._record(manifest, scenario, generation) if self._options.records else None
         watched = self._options.is_watched
         try:
-            runtime = Runtime(manifest, scenario, backend, self._log, record, broken=self._broken, is_watched=watched)
+            runtime = Runtime(
+                manifest,
+                scenario,
+                backend,
+                self._log,
+                record,
+                broken=self._broken,
+                is_watched=watched,
+                max_items=self._options.max_items,
+            )
             try:
                 await runtime.open(is_patient=self._options.is_restart and not self.is_ready)
             except BaseException:
@@ -299,9 +325,10 @@ class Host:
                 record.close(0.0)
                 shutil.rmtree(self._runs / str(generation), ignore_errors=True)
             raise
-        return _Deployment(path, generation, runtime)
+        return _Deployment(source, generation, runtime)
 
-    def _scenario(self, path: Path, manifest: Manifest) -> Scenario:
+    def _scenario(self, source: Source) -> Scenario:
+        manifest = source.snapshot.manifest
         own = {**manifest.parameters, **self._options.policy_parameters}
         policy = self._options.policy or PolicyChoice(name=manifest.policy, parameters=own)
         if make_policy(policy.name, policy.parameters).clairvoyant:
@@ -309,14 +336,14 @@ class Host:
             raise ConfigError(manifest.name, [Fault("policy", what)])
         nodes = self._options.nodes
         cluster = None if nodes is None else nodes.cluster
-        scenario = scenario_of(manifest, profiles=profile_beside(path), cluster=cluster)
+        scenario = scenario_of(manifest, profiles=profiles_of(source.snapshot), cluster=cluster)
         if self._options.overcommit is not None:
             scenario = replace(scenario, cluster=_overcommitted(scenario.cluster, self._options.overcommit))
         period_s = self._options.control_period_s or scenario.control_period_s
         return replace(scenario, policy=policy, scaler=self._options.scaler, control_period_s=period_s)
 
     def _record(self, manifest: Manifest, scenario: Scenario, generation: int) -> RunLog:
-        self._runs.mkdir(parents=True, exist_ok=True)
+        self._runs.mkdir(mode=0o700, parents=True, exist_ok=True)
         prune_runs(self._runs, _RUNS_KEPT)
         described = msgspec.to_builtins(manifest)
         head = RunHead(
@@ -335,6 +362,7 @@ class Host:
         await deployment.runtime.drained()
         await deployment.runtime.close()
         self._former[name].remove(deployment)
+        await self._leave_word()  # its snapshot may not be needed any more
 
     def _all(self) -> list[_Deployment]:
         return [*self._apps.values(), *(one for former in self._former.values() for one in former)]
@@ -378,27 +406,15 @@ class Host:
             monitor=None if provider is None else MonitorStatus(provider=provider, overhead=overhead),
         )
 
-    def _read_known(self) -> Mapping[str, Path] | None:
-        """The apps that were served when the state was last written; None where that is not known."""
-        try:
-            text = (self._state / "apps.json").read_bytes()
-            return {name: Path(path) for name, path in msgspec.json.decode(text, type=dict[str, str]).items()}
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError) as error:
-            self._log(f"what was served before is not known: {self._state / 'apps.json'}: {error}")
-            return None
-
-    def _write_known(self) -> None:
-        served = {name: deployment.path for name, deployment in self._apps.items()}
-        known = {name: str(path) for name, path in (self._unserved | served).items()}
-        try:
-            self._state.mkdir(parents=True, exist_ok=True)
-            draft = self._state / "apps.json.new"
-            draft.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=1))
-            draft.replace(self._state / "apps.json")
-        except OSError as error:  # a full disk must not keep an app from being served
-            self._log(f"a restart will not know what is served now: {error}")
+    async def _leave_word(self) -> None:
+        """Note which apps are served, for the next gateway. Not while one is being deployed: its snapshot is new."""
+        async with self._changing:
+            served = {
+                name: KnownApp(deployment.source.file.name, deployment.source.snapshot.address)
+                for name, deployment in self._apps.items()
+            }
+            in_use = [deployment.source.file for deployment in self._all()]
+            await asyncio.to_thread(self._known.write, self._generation, self._unserved | served, in_use)
 
 
 def _overcommitted(cluster: Cluster, overcommit: float) -> Cluster:

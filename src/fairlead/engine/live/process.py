@@ -11,33 +11,29 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import msgspec
 import uvloop
 
+from fairlead.app.secrets import CALLBACK_SECRET, take_secrets
 from fairlead.engine.live.gateway.server import serve
 from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
 from fairlead.engine.live.host import Host, Options
 from fairlead.engine.live.journal import Journal
 from fairlead.engine.live.nodes import nodes_of
 from fairlead.engine.live.order import ServeOrder
+from fairlead.engine.live.statefolder import sole_user
 from fairlead.engine.live.supervisor import CANNOT_START
-from fairlead.errors import ConfigError, FairleadError, Fault
+from fairlead.engine.live.watchdog import FAULTY, Watchdog
+from fairlead.errors import FairleadError
 from fairlead.workload import PolicyChoice
 
-CALLBACK_SECRET = b"FAIRLEAD_CALLBACK_SECRET"
-"""The environment variable that holds the secret with which callbacks are signed."""
-
 _PR_SET_PDEATHSIG = 1
-_LOCK_WAIT_S = 3.0
-_FAULTY = 70  # exit code: a fault of our own
 _GC_THRESHOLD = 50_000  # objects: a collection in the middle of a request costs it milliseconds
 
 
@@ -47,8 +43,8 @@ def main(text: str) -> int:
     if order.supervisor:
         _die_with(order.supervisor)
     try:
-        settings = _settings(order)
-        with socket.socket(fileno=order.listen_fd) as listening, _sole_user(Path(order.state)):
+        settings = _settings(order, take_secrets())
+        with socket.socket(fileno=order.listen_fd) as listening, sole_user(Path(order.state), say):
             settings.check([listening])
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return runner.run(_serve(order, settings, listening))
@@ -57,32 +53,8 @@ def main(text: str) -> int:
         return 1 if order.is_restart else CANNOT_START  # what was served once is tried again
 
 
-@contextmanager
-def _sole_user(state: Path) -> Iterator[None]:
-    """Take the state folder before anything in it is touched; ConfigError if another gateway has it."""
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-        file = open(state / "gateway.lock", "a+")  # noqa: SIM115 - closed below
-    except OSError as error:  # a full disk must not keep an app from being served; the journal has a lock of its own
-        say(f"the state folder cannot be locked: {error}")
-        yield
-        return
-    with file:
-        last = monotonic() + _LOCK_WAIT_S  # the gateway before may be about to end
-        while True:
-            try:
-                flock(file, LOCK_EX | LOCK_NB)
-                break
-            except OSError:
-                if monotonic() > last:
-                    what = "is in use by another gateway; stop that one, or choose another folder with --state."
-                    raise ConfigError(str(state), [Fault("", what)]) from None
-                sleep(0.05)
-        yield
-
-
 async def _serve(order: ServeOrder, settings: Settings, listening: socket.socket) -> int:
-    host = Host(Path(order.state), _options(order), say, _give_way)
+    host = Host(Path(order.state), _options(order, settings), say, _give_way)
     journal = Journal(Path(order.state) / "journal.sqlite")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -96,11 +68,12 @@ async def _serve(order: ServeOrder, settings: Settings, listening: socket.socket
         gc.collect()
         gc.freeze()  # what is loaded stays
         gc.set_threshold(_GC_THRESHOLD)
-        url = _url(listening)
-        _write_address(Path(order.state), url)
+        url = _url(listening, "http" if settings.certfile is None else "https")
+        _write_address(Path(order.state), url, settings.certfile)
         if not order.is_restart:
             _announce(host, url)
-        await serve(host, journal, settings, [listening], stop)
+        with Watchdog(settings.stall_limit_s, lambda: journal.death, say):
+            await serve(host, journal, settings, [listening], stop)
     finally:
         await host.close()
     return 0
@@ -121,7 +94,7 @@ async def _open(host: Host, stop: asyncio.Event) -> bool:
         await asyncio.gather(opening, stopping, return_exceptions=True)
 
 
-def _options(order: ServeOrder) -> Options:
+def _options(order: ServeOrder, settings: Settings) -> Options:
     policy = order.policy and PolicyChoice(name=order.policy, parameters=order.policy_parameters)
     scaler = order.scaler and PolicyChoice(name=order.scaler, parameters=order.scaler_parameters)
     return Options(
@@ -135,36 +108,41 @@ def _options(order: ServeOrder) -> Options:
         is_watched=order.monitor,
         records=order.records,
         is_restart=order.is_restart,
+        max_items=settings.max_items,
         apps=tuple(Path(path) for path in order.apps),
     )
 
 
-def _settings(order: ServeOrder) -> Settings:
+def _settings(order: ServeOrder, secrets: Mapping[str, str]) -> Settings:
     limits: dict[str, Any] = {name: LIMITS[name](value) for name, value in order.settings.items()}
     return Settings(
         state=Path(order.state),
-        token=read_token(Path(order.token_file) if order.token_file else None),
+        token=read_token(Path(order.token_file) if order.token_file else None, secrets),
         allow_deploy=order.allow_deploy,
         callback_prefixes=order.callback_prefixes,
-        callback_secret=os.environb.get(CALLBACK_SECRET),
+        callback_secret=os.fsencode(secrets[CALLBACK_SECRET]) if CALLBACK_SECRET in secrets else None,
         certfile=Path(order.certfile) if order.certfile else None,
         keyfile=Path(order.keyfile) if order.keyfile else None,
         **limits,
     )
 
 
-def _url(listening: socket.socket) -> str:
+def _url(listening: socket.socket, scheme: str) -> str:
     address, port = listening.getsockname()[:2]
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
 
-def _write_address(state: Path, url: str) -> None:
-    """Leave word where this gateway is, for the commands that talk to it; only its owner may read it."""
+def _write_address(state: Path, url: str, certfile: Path | None) -> None:
+    """Write where this gateway is, for the commands that talk to it; only its owner may read it.
+
+    `cacert` is the certificate by which they recognise it, where it speaks TLS.
+    """
     path = state / "gateway.json"
     try:
         path.unlink(missing_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(msgspec.json.encode({"pid": os.getpid(), "url": url}))
+            cacert = None if certfile is None else str(certfile)
+            file.write(msgspec.json.encode({"pid": os.getpid(), "url": url, "cacert": cacert}))
     except OSError as error:  # a full disk must not keep an app from being served
         say(f"commands will not find this gateway by themselves: {error}")
 
@@ -184,7 +162,7 @@ def _announce(host: Host, url: str) -> None:
 def _give_way(error: Exception) -> None:
     """End this process, as it cannot be trusted any more: the supervisor starts another, which has the journal."""
     say("".join(traceback.format_exception(error)) + "a fault of Fairlead; the gateway starts again")
-    os._exit(_FAULTY)
+    os._exit(FAULTY)
 
 
 def say(line: str) -> None:

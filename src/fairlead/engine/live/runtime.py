@@ -26,7 +26,7 @@ from fairlead.engine.live.routes import Route
 from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
 from fairlead.engine.live.tally import Tally
 from fairlead.engine.live.transit import Done, OpenRequest, Transit
-from fairlead.engine.live.values import Ending, Outcome, Result, Value
+from fairlead.engine.live.values import MOST_ITEMS, Ending, Outcome, Result, Value
 from fairlead.engine.live.watch import NodeWatch
 from fairlead.errors import ConfigError, FairleadError, Fault, PolicyError
 from fairlead.model import Refusal, Request
@@ -68,6 +68,7 @@ class Runtime:
         is_watched: Whether the nodes are watched by the monitor; None for where there is a scaler, if it can be done.
         broken: Called with a fault of ours: effects are lost, so requests would stay open for ever, and only a new
             start helps. Without it the fault is raised.
+        max_items: How many items a list may give to a map stage.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Runtime:
         broken: Callable[[Exception], None] | None = None,
         *,
         is_watched: bool | None = None,
+        max_items: int = MOST_ITEMS,
     ) -> None:
         self._broken = broken
         self._is_watched = is_watched
@@ -92,7 +94,7 @@ class Runtime:
         self._log = log
         self._record = record
         self._routes = {spec.name: Route(spec) for spec in manifest.workflows}
-        self._transit = Transit(backend)
+        self._transit = Transit(backend, max_items)
         self._open = self._transit.open
         self._vcpus: dict[int, float] = {}  # by instance: its CPU limit now
         self._next_request = 0
@@ -203,7 +205,7 @@ class Runtime:
         """Take in a request, and say which number it has. `done` is called once, later, however it ends.
 
         Raises:
-            ValueError: The workflow maps over its input, which is no list.
+            InputError: The workflow maps over its input, which is no list or too long.
         """
         route = self._routes[workflow]
         spec = route.spec

@@ -1,82 +1,141 @@
 """Shared memory for values that are too large to be copied through a channel: files in one folder, by name.
 
-Whoever makes a value writes it, the gateway deletes it once nobody needs it. A name begins with the process that wrote
-it, so that what a dead instance wrote and never told of can be found.
+The process that makes a value writes it; the gateway deletes it once no stage needs it. Where shared memory is full,
+the value goes to a second folder on disk, and where that is full too, it stays in the message that carries it. A name
+contains the id of the process that wrote it, so that what a dead instance wrote and never reported can be found.
 """
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
 from itertools import count
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from fairlead.engine.live.values import Value, decode
+from fairlead.engine.live.values import Value, array_head, decode
 
 INLINE_BYTES = 1 << 16
 """Values up to this size travel in the channel itself."""
 
 _SHARED = Path("/dev/shm")
+_ON_DISK = "disk-"
+_OURS = re.compile(r"fairlead-\d+-[a-z0-9_]{8}")  # a folder of a store: the process that made it, and what mkdtemp adds
 
 
 class Store:
-    """The values in one folder, as one process sees them."""
+    """The values in two folders, as one process sees them.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: Where values go, in shared memory.
+        spill: A folder on disk, for what does not fit into shared memory; None if there is none.
+    """
+
+    def __init__(self, folder: Path, spill: Path | None = None) -> None:
         self.folder = folder
+        self.spill = spill
         self._prefix = f"{os.getpid()}-"
         self._numbers = count()
-        self._held: set[str] = set()  # names that somebody may need; kept by the gateway
+        self._held: set[str] = set()  # names that a request may still need; kept by the gateway
+        self._locks: list[int] = []
 
     @classmethod
-    def make(cls) -> "Store":
-        """A new folder in shared memory; those of gateways that are dead are removed, as they could not do it."""
-        shared = _SHARED if _SHARED.is_dir() else Path(tempfile.gettempdir())
-        for folder in shared.glob("fairlead-*-*"):
-            if _is_dead(folder.name.split("-")[1]):
-                shutil.rmtree(folder, ignore_errors=True)
-        return cls(Path(tempfile.mkdtemp(prefix=f"fairlead-{os.getpid()}-", dir=shared)))
+    def make(cls, disk: Path | None = None, shared: Path = _SHARED) -> "Store":
+        """A store with new folders in shared memory and in `disk` (without it, where temporary files go).
+
+        Folders that dead gateways left in the same places are removed. A gateway holds a lock on its folders while it
+        lives, so this is right across PID namespaces that share the places.
+        """
+        temporary = Path(tempfile.gettempdir())
+        disk = disk or temporary
+        try:
+            folder, lock = _new_folder(shared if shared.is_dir() else temporary)
+        except OSError:  # not even a folder: full, or not ours to write to
+            folder, lock = _new_folder(disk)
+        store = cls(folder)
+        store._locks.append(lock)
+        with suppress(OSError):  # a full disk must not keep an app from being served
+            store.spill, lock = _new_folder(disk)
+            store._locks.append(lock)
+        return store
 
     def put(self, data: bytes) -> Value:
         """A value that holds these bytes: themselves, or the name under which they are kept."""
         if len(data) <= INLINE_BYTES:
             return data
         name = f"{self._prefix}{next(self._numbers)}"
-        with open(self.folder / name, "xb") as file:
-            file.write(data)
-        return name
+        for stored in (name, _ON_DISK + name):
+            path = self._path(stored)
+            if path is not None and _write(path, data):
+                return stored
+        return data
 
     def read(self, value: Value) -> object:
-        """What a value stands for."""
+        """What a value stands for. May be called from any thread."""
         if isinstance(value, bytes):
             return decode(value)
         if isinstance(value, str):
-            with open(self.folder / _checked(value), "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+            with open(self._file(value), "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
                 return decode(data)
         return [self.read(part) for part in value]
 
+    def encoded(self, value: Value) -> bytes:
+        """The bytes that `read` would decode. May be called from any thread."""
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, str):
+            return self._file(value).read_bytes()
+        return b"".join([array_head(len(value)), *map(self.encoded, value)])
+
+    def size_bytes(self, value: Value) -> int:
+        """How large a value is, wherever it is kept."""
+        if isinstance(value, bytes):
+            return len(value)
+        if isinstance(value, str):
+            return self._file(value).stat().st_size
+        return len(array_head(len(value))) + sum(map(self.size_bytes, value))
+
     def hold(self, value: Value) -> None:
-        """Note that somebody may need a value."""
+        """Note that a request may need a value."""
         if not isinstance(value, bytes):
             self._held.update(names(value))
 
     def drop(self, value: Value) -> None:
-        """Nobody needs a value any more."""
+        """No request needs a value any more."""
         if not isinstance(value, bytes):
             for name in names(value):
                 self._held.discard(name)
-                (self.folder / _checked(name)).unlink(missing_ok=True)
+                self._file(name).unlink(missing_ok=True)
 
     def forget(self, pid: int) -> None:
-        """Remove what a process that is dead wrote and nobody has heard of."""
-        for left in self.folder.glob(f"{pid}-*"):
-            if left.name not in self._held:
-                left.unlink(missing_ok=True)
+        """Remove what a dead process wrote and did not report."""
+        left = [*self.folder.glob(f"{pid}-*"), *(self.spill.glob(f"{_ON_DISK}{pid}-*") if self.spill else ())]
+        for path in left:
+            if path.name not in self._held:
+                path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Remove everything."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in (self.folder, self.spill):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+        for lock in self._locks:
+            os.close(lock)
+        self._locks.clear()
+
+    def _path(self, name: str) -> Path | None:
+        """Where a value of this name is kept; None for one on disk where there is no such folder."""
+        folder = self.spill if name.startswith(_ON_DISK) else self.folder
+        return None if folder is None else folder / name
+
+    def _file(self, name: str) -> Path:
+        path = self._path(name) if name.removeprefix(_ON_DISK).replace("-", "").isdigit() else None
+        if path is None:
+            raise ValueError(f"{name!r} is not the name of a stored value.")
+        return path
 
 
 def names(value: Value) -> Iterator[str]:
@@ -85,23 +144,50 @@ def names(value: Value) -> Iterator[str]:
         yield value
     elif not isinstance(value, bytes):
         for part in value:
-            yield from names(part)
+            if not isinstance(part, bytes):
+                yield from names(part)
 
 
-def _checked(name: str) -> str:
-    if not name.replace("-", "").isdigit():
-        raise ValueError(f"{name!r} is not the name of a stored value.")
-    return name
-
-
-def _is_dead(pid: str) -> bool:
+def _write(path: Path, data: bytes) -> bool:
+    """Write a new file; False, and no file, if there is no room for it or the folder is gone."""
     try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except (ValueError, PermissionError, OverflowError):
-        return False
-    try:  # it may have ended without its parent having taken note
-        return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        with open(path, "xb", buffering=0) as file:
+            rest = memoryview(data)
+            while rest:  # what fills a disk is written in part, without an error
+                rest = rest[file.write(rest) or 0 :]
     except OSError:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
         return False
+    return True
+
+
+def _new_folder(parent: Path) -> tuple[Path, int]:
+    """A new folder and the descriptor that locks it; folders whose lock can be had are stale, and are removed."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for stale in parent.glob("fairlead-*-*"):
+        lock = _lock(stale, LOCK_EX | LOCK_NB) if _OURS.fullmatch(stale.name) else None
+        if lock is not None:
+            shutil.rmtree(stale, ignore_errors=True)
+            os.close(lock)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=f"fairlead-{os.getpid()}-", dir=parent))
+        lock = _lock(folder, LOCK_EX)
+        if lock is not None:
+            return folder, lock
+
+
+def _lock(folder: Path, how: int) -> int | None:
+    """A descriptor that holds the folder's lock; None if it cannot be had, or the folder is gone by then."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        flock(descriptor, how)
+        if os.path.samestat(os.fstat(descriptor), os.stat(folder)):
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None

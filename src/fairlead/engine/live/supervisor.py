@@ -19,6 +19,7 @@ from time import monotonic
 
 import msgspec
 
+from fairlead.app.secrets import take_secrets
 from fairlead.engine.live.order import ServeOrder
 from fairlead.errors import ConfigError, Fault
 
@@ -70,12 +71,14 @@ class Supervisor:
         self._kin: set[int] = set()  # children of this process that are not ours to end
         self._gateway: subprocess.Popen[bytes] | None = None
         self._wake, self._woken = os.pipe()
+        self._secrets: dict[str, str] = {}
 
     def run(self) -> int:
         """Supervise; gives the exit code of the last gateway."""
         if sys.platform == "linux":
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._kin = set(_children())
+        self._secrets = take_secrets()  # functions can read the environment of every process of their user
         handlers = {signal.SIGTERM: self._stop, signal.SIGINT: self._stop, signal.SIGCHLD: self._reap}
         before = {sign: signal.signal(sign, handler) for sign, handler in handlers.items()}
         try:
@@ -99,7 +102,7 @@ class Supervisor:
             if code > 0 and not (is_restart or is_stable or self._has_served()):
                 self._say(f"the gateway ended with code {code} as soon as it was started, and would again")
                 return code
-            is_restart = True
+            is_restart |= is_stable or self._has_served()  # otherwise what is asked for was never served
             failures = 0 if is_stable else failures + 1
             delay_s = min(_MOST_DELAY_S, _FIRST_DELAY_S * 2 ** (failures - 1)) if failures > 1 else 0.0
             how = f"code {code}" if code >= 0 else signal.Signals(-code).name
@@ -117,6 +120,7 @@ class Supervisor:
             [sys.executable, "-m", "fairlead.engine.live.process", text],
             pass_fds=(descriptor,),
             stdin=subprocess.DEVNULL,
+            env={**os.environ, **self._secrets},
         )
         if self._stops:  # the signal came in between
             self._gateway.terminate()

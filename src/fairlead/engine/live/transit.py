@@ -12,8 +12,8 @@ from fairlead.engine.core import events as ev
 from fairlead.engine.core.progress import RequestState
 from fairlead.engine.live.backends.base import Backend
 from fairlead.engine.live.routes import Outputs, Route
-from fairlead.engine.live.store import names
-from fairlead.engine.live.values import Ending, Result, Value, decode, encode
+from fairlead.engine.live.store import INLINE_BYTES, names
+from fairlead.engine.live.values import MOST_ITEMS, Ending, Result, Value, check_items, split
 from fairlead.model import Invocation, Request
 
 Done = Callable[[Ending], None]
@@ -69,10 +69,11 @@ class Batch:
 
 
 class Transit:
-    """Every open request and every batch under way."""
+    """Every open request and every batch under way. `max_items` is how many items a list may give to a map stage."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, max_items: int = MOST_ITEMS) -> None:
         self._backend = backend
+        self._max_items = max_items
         self.open: dict[int, OpenRequest] = {}
         self._leaving: dict[int, OpenRequest] = {}  # ended, but an instance may still read what they hold
         self._batches: dict[int, Batch] = {}
@@ -84,16 +85,15 @@ class Transit:
     def take_in(self, value: Value, route: Route) -> tuple[Value, int]:
         """A request's input as instances take it, and the number of its items.
 
-        Raises ValueError if the workflow maps over its input, and that is no list.
+        Raises InputError if the workflow maps over its input, and that is no list or too long.
         """
         if not isinstance(value, bytes):
             return value, 1
         if not route.spec.splits_input:
             return self._backend.put(value), 1
-        whole = decode(value)
-        if not isinstance(whole, list):
-            raise ValueError(f"this workflow maps over its input, which must be a list; got {type(whole).__name__}.")
-        return [self._backend.put(encode(item)) for item in whole], len(whole)
+        check_items(value, self._max_items)
+        items = split(value)
+        return [item if len(item) <= INLINE_BYTES else self._backend.put(item) for item in items], len(items)
 
     def begin(
         self, effect: fx.RunBatch, start: float, cold_s: float, now: float, predicted_s: float
@@ -159,6 +159,11 @@ class Transit:
         if not result.ok:
             return ev.Outcome(False, error=result.error)
         stage = state.route.stages[invocation.stage]
+        if stage.splits:  # the worker sees to both; a broken one must not do harm
+            length = len(result.value) if isinstance(result.value, list | tuple) else -1
+            if length != result.items or length > self._max_items:
+                self._backend.release(result.value)
+                return ev.Outcome(False, error=f"it gave no list of at most {self._max_items} items to a map")
         state.outputs[stage.name, invocation.item] = result.value
         if stage.splits:
             for spec in state.route.spec.stages:

@@ -1,15 +1,18 @@
 """What passes between gateway, runtime and instances.
 
 A value is never looked into on its way: it is the bytes that an instance wrote (MessagePack), the name of a
-shared-memory file that holds such bytes, or a list of values. Only instances, and the gateway's edge, decode it.
+file that holds such bytes, or a list of values. Only instances, and the gateway's edge, decode it.
 """
 
 from collections.abc import Sequence
 from importlib import import_module
 from mmap import mmap
+from struct import pack
 from typing import TYPE_CHECKING, Any, Literal, Union
 
 import msgspec
+
+from fairlead.errors import FairleadError
 
 if TYPE_CHECKING:
     Value = Union[bytes, str, Sequence["Value"]]  # noqa: UP007 - an alias that names itself
@@ -17,6 +20,17 @@ else:
     Value = Any  # what a message holds there is checked by whoever reads it: msgspec knows no such union
 
 Outcome = Literal["completed", "failed", "rejected", "dropped", "cancelled"]
+
+MOST_ITEMS = 10_000
+"""Items that one list may give to a map stage, where no other limit is set."""
+
+
+class InputError(FairleadError, ValueError):
+    """A workflow cannot take this input. `code` is a word for programs: `not_a_list` or `too_many_items`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True):
@@ -43,6 +57,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float
     value: Value | None = None  # of a completed request
     reason: str | None = None
+    code: str | None = None  # a word for programs, of a failure that no function caused
     retry_after_s: float | None = None
     cost_usd: float = 0.0
     promised: float | None = None  # the instant that the policy promised, where it did
@@ -84,6 +99,63 @@ def decode(data: bytes | mmap) -> object:
     return _decoder.decode(data)
 
 
+def list_length(data: bytes) -> int | None:
+    """The number of items of an encoded list, read from its head alone; None if the bytes hold no list."""
+    kind = data[0] if data else 0
+    if kind & 0xF0 == 0x90:
+        return kind & 0x0F
+    size = {0xDC: 2, 0xDD: 4}.get(kind)
+    return None if size is None else int.from_bytes(data[1 : 1 + size], "big")
+
+
+def array_head(length: int) -> bytes:
+    """The bytes that begin an encoded list of this length: its encoded items follow."""
+    if length < 16:
+        return bytes([0x90 | length])
+    return pack(">BH", 0xDC, length) if length < 1 << 16 else pack(">BI", 0xDD, length)
+
+
+def split(data: bytes) -> list[bytes]:
+    """The items of an encoded list, each still encoded."""
+    return [bytes(item) for item in _items.decode(data)]
+
+
+def check_items(data: bytes, most: int) -> None:
+    """Raise InputError if this is not an encoded list of at most `most` items. Costs the same for any length."""
+    length = list_length(data)
+    if length is None:
+        found = "a different type" if not data else _kind(data[0])
+        raise InputError("not_a_list", f"this workflow maps over its input, which must be a list; got {found}.")
+    if length > most:
+        raise InputError(
+            "too_many_items",
+            f"this workflow maps over its input, which may have at most {most} items; got {length}. "
+            "Send several requests.",
+        )
+
+
+def _kind(head: int) -> str:
+    """The Python type that a first byte of MessagePack announces."""
+    for first, last, name in _KINDS:
+        if first <= head <= last:
+            return name
+    return "int"
+
+
+_KINDS = (
+    (0x80, 0x8F, "dict"),
+    (0xA0, 0xBF, "str"),
+    (0xC0, 0xC0, "None"),
+    (0xC2, 0xC3, "bool"),
+    (0xC4, 0xC6, "bytes"),
+    (0xC7, 0xC9, "array"),
+    (0xCA, 0xCB, "float"),
+    (0xD4, 0xD8, "array"),
+    (0xD9, 0xDB, "str"),
+    (0xDE, 0xDF, "dict"),
+)
+
+
 def to_json(value: object) -> bytes:
     """A decoded value as JSON: arrays become lists, bytes base64."""
     return _json.encode(value)
@@ -117,4 +189,5 @@ def _to_plain(value: object) -> object:
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_to_message)
 _decoder = msgspec.msgpack.Decoder(ext_hook=_from_extension)
+_items = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _json = msgspec.json.Encoder(enc_hook=_to_plain)

@@ -10,7 +10,7 @@ from struct import Struct
 
 import msgspec
 
-from fairlead.engine.live.values import Result, Value
+from fairlead.engine.live.values import MOST_ITEMS, Result, Value
 
 MOST_BYTES = 1 << 28  # of one frame; large values do not travel in frames
 
@@ -22,7 +22,9 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
     app: str  # path of the app file
     function: str
-    store: str  # folder of the shared memory
+    store: str  # folder in shared memory
+    spill: str | None = None  # folder on disk, for what does not fit into shared memory
+    max_items: int = MOST_ITEMS  # that an output may give to a map stage
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag=1):

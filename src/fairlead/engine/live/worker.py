@@ -11,15 +11,16 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
-from traceback import TracebackException
+from traceback import extract_tb
 
 import fairlead
 from fairlead.app import App, AppFunction, load_app
 from fairlead.engine.live.store import Store
-from fairlead.engine.live.values import Result, Value, encode
+from fairlead.engine.live.values import MOST_ITEMS, Result, Value, encode
 from fairlead.engine.live.wire import Batch, Begin, Channel, Done, Failed, Ready
 from fairlead.errors import FairleadError
 
@@ -39,12 +40,13 @@ def main(descriptor: int, gateway: int) -> None:
             return
         began = perf_counter()
         try:
-            app = load_app(Path(begin.app))
-            loaded = perf_counter()
-            function = app.functions[begin.function]
-            function.prepare()
+            with _only_this_process():
+                app = load_app(Path(begin.app))
+                loaded = perf_counter()
+                function = app.functions[begin.function]
+                function.prepare()
         except FairleadError as error:  # it already shows the user's own line
-            channel.send(Failed(str(error)[:_MOST_ERROR]))
+            channel.send(Failed(_sendable(str(error))))
             return
         except Exception as error:
             traceback.print_exc()
@@ -53,30 +55,59 @@ def main(descriptor: int, gateway: int) -> None:
         gc.collect()
         gc.freeze()  # what is loaded stays: a collection need not look at it again
         channel.send(Ready(loaded - began, perf_counter() - loaded))
-        serve(channel, app, function, Store(Path(begin.store)))
+        store = Store(Path(begin.store), None if begin.spill is None else Path(begin.spill))
+        serve(channel, app, function, store, begin.max_items)
 
 
-def serve(channel: Channel, app: App, function: AppFunction, store: Store) -> None:
+def serve(channel: Channel, app: App, function: AppFunction, store: Store, max_items: int = MOST_ITEMS) -> None:
     """Run what comes, until nothing comes any more."""
     while (batch := channel.receive()) is not None:
         if isinstance(batch, Batch):
-            channel.send(run(batch, app, function, store))
+            done = run(batch, app, function, store, max_items)
+            try:
+                channel.send(done)
+            except ValueError as error:  # too large for a message, and there was no room elsewhere
+                for result in done.results:
+                    store.drop(result.value)
+                channel.send(_all_failed(batch, done.work_s, str(error)))
 
 
-def run(batch: Batch, app: App, function: AppFunction, store: Store) -> Done:
+def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: int = MOST_ITEMS) -> Done:
     """One batch: every invocation gets a result of its own, whatever happens."""
     began = perf_counter()
     try:
         arguments = [store.read(value) for value in batch.inputs]
         began = perf_counter()
-        outputs = call(function, arguments)
+        with _only_this_process():
+            outputs = call(function, arguments)
     except Exception as error:
         work_s = perf_counter() - began
         traceback.print_exc()
-        return Done(batch.batch, work_s, (Result(False, error=describe(error)),) * len(batch.inputs))
+        return _all_failed(batch, work_s, describe(error))
     work_s = perf_counter() - began
-    results = [_result(app, stage, output, store) for stage, output in zip(batch.stages, outputs, strict=True)]
+    with _only_this_process():  # a rule of a switch is the user's code too
+        results = [
+            _result(app, stage, output, store, max_items) for stage, output in zip(batch.stages, outputs, strict=True)
+        ]
     return Done(batch.batch, work_s, tuple(results))
+
+
+def _all_failed(batch: Batch, work_s: float, error: str) -> Done:
+    return Done(batch.batch, work_s, (Result(False, error=error),) * len(batch.inputs))
+
+
+@contextmanager
+def _only_this_process() -> Iterator[None]:
+    """Run the user's code. A child that this code forks and that returns ends here: the channel is its parent's."""
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            with suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(0)
 
 
 def call(function: AppFunction, arguments: list[object]) -> Sequence[object]:
@@ -91,7 +122,7 @@ def call(function: AppFunction, arguments: list[object]) -> Sequence[object]:
     return outputs
 
 
-def _result(app: App, key: str, output: object, store: Store) -> Result:
+def _result(app: App, key: str, output: object, store: Store, max_items: int) -> Result:
     """What an output means to the stages after it; an exception in the place of an output is that one's failure."""
     if isinstance(output, Exception):
         return Result(False, error=describe(output))
@@ -102,7 +133,11 @@ def _result(app: App, key: str, output: object, store: Store) -> Result:
             return Result(True, store.put(encode(output)), arm)
         if not isinstance(output, list | tuple):
             raise TypeError(f"the next stage maps over its output, which must be a list; got {type(output).__name__}.")
-        parts: Sequence[Value] = [store.put(encode(item)) for item in output]
+        if len(output) > max_items:
+            found = f"may have at most {max_items} items (max_items); got {len(output)}"
+            raise ValueError(f"the next stage maps over its output, which {found}.")
+        encoded = [encode(item) for item in output]  # all of them first: what cannot be sent must leave no files
+        parts: Sequence[Value] = [store.put(item) for item in encoded]
         return Result(True, parts, arm, len(parts))
     except Exception as error:
         traceback.print_exc()
@@ -111,11 +146,20 @@ def _result(app: App, key: str, output: object, store: Store) -> Result:
 
 def describe(error: BaseException) -> str:
     """An exception in one line, with the last line of the user's own code that it went through."""
-    text = f"{type(error).__name__}: {error}"
-    frames = [f for f in TracebackException.from_exception(error).stack if not f.filename.startswith(_PACKAGE)]
+    try:
+        message = str(error)
+    except Exception:  # the user's own `__str__`
+        message = "(its message cannot be shown)"
+    text = f"{type(error).__name__}: {message}"
+    frames = [f for f in extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
     if frames:
-        text += f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
-    return text[:_MOST_ERROR]
+        text = f"{text[:_MOST_ERROR]} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})"
+    return _sendable(text)
+
+
+def _sendable(text: str) -> str:
+    """A text that fits into a message: not too long, and with code points that UTF-8 has no form for escaped."""
+    return text[: 2 * _MOST_ERROR].encode("utf-8", "backslashreplace").decode()
 
 
 def _die_with(gateway: int) -> None:

@@ -13,10 +13,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from fairlead.app.secrets import public_environment
 from fairlead.engine.live.backends.base import Reports
 from fairlead.engine.live.limits import Limiter, Usage
 from fairlead.engine.live.store import Store
-from fairlead.engine.live.values import Result, Value
+from fairlead.engine.live.values import MOST_ITEMS, Result, Value
 from fairlead.engine.live.wire import Batch, Begin, Done, Failed, Frames, Ready, frame, report
 from fairlead.model import Cluster, Configuration
 from fairlead.monitor import Place
@@ -40,6 +41,7 @@ class LocalBackend:
         log: Gets a line for everything worth knowing, such as the last words of an instance that died.
         cpus: Those of nodes that are bound to some.
         is_reserved: Whether the nodes go before all else on this machine.
+        max_items: How many items an output may give to a map stage.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class LocalBackend:
         *,
         cpus: Mapping[str, tuple[int, ...]] = {},
         is_reserved: bool = False,
+        max_items: int = MOST_ITEMS,
     ) -> None:
         self._app = app
+        self._max_items = max_items
         self._cluster = cluster
         self._cpus = cpus
         self._is_reserved = is_reserved
@@ -135,11 +139,7 @@ class LocalBackend:
 
     def size_bytes(self, value: Value) -> int:
         """How large a value is, wherever it is kept."""
-        if isinstance(value, bytes):
-            return len(value)
-        if isinstance(value, str):
-            return (self._store.folder / value).stat().st_size
-        return sum(self.size_bytes(part) for part in value)
+        return self._store.size_bytes(value)
 
     async def close(self) -> None:
         """End every instance, and free the nodes."""
@@ -150,6 +150,13 @@ class LocalBackend:
         for process in processes:
             await process.gone()
         self._limiter.close()
+
+    def _begin(self, function: str) -> Begin:
+        """What a new instance is told."""
+        spill = self._store.spill
+        return Begin(
+            self._app, function, str(self._store.folder), None if spill is None else str(spill), self._max_items
+        )
 
     # --- what processes tell -----------------------------------------------------------------------------------
 
@@ -228,6 +235,7 @@ class _Process(asyncio.Protocol):
                         stdout=subprocess.PIPE,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
+                        env=public_environment(),
                     )
             except BaseException:
                 ours.close()
@@ -244,8 +252,7 @@ class _Process(asyncio.Protocol):
         self._loop.add_reader(popen.stdout.fileno(), self._hear)
         configuration = self._configuration
         self._backend._limiter.admit(self.instance, popen.pid, self._node, configuration.vcpus, configuration.memory_gb)
-        begin = Begin(self._backend._app, self.function, str(self._backend._store.folder))
-        self._unsent.insert(0, frame(begin))
+        self._unsent.insert(0, frame(self._backend._begin(self.function)))
         ours.setblocking(False)
         self._connecting = self._loop.create_task(self._connect(ours))
 

@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: guard, route, handle, answer."""
+"""What the gateway answers: admit a request by its head, then let its endpoint's handler answer it."""
 
 import asyncio
 import logging
@@ -6,14 +6,15 @@ import logging
 from fairlead.engine.live.callbacks import CallbackRefusedError, Courier
 from fairlead.engine.live.gateway import apps, asynchronous, calls, health, inference, openfaas
 from fairlead.engine.live.gateway.auth import Guard
-from fairlead.engine.live.gateway.endpoints import Endpoint, Router
-from fairlead.engine.live.gateway.exchange import ClientGone, Exchange, Receive, Scope, Send
-from fairlead.engine.live.gateway.inbox import Room
+from fairlead.engine.live.gateway.endpoints import Endpoint, Router, is_plain_path
+from fairlead.engine.live.gateway.exchange import Exchange
+from fairlead.engine.live.gateway.heads import check_coding
 from fairlead.engine.live.gateway.intake import Intake
 from fairlead.engine.live.gateway.metrics import Meter
 from fairlead.engine.live.gateway.openapi import document_json
 from fairlead.engine.live.gateway.page import document_page
 from fairlead.engine.live.gateway.problems import Problem
+from fairlead.engine.live.gateway.replies import Reply
 from fairlead.engine.live.gateway.runner import Runner
 from fairlead.engine.live.gateway.served import Served
 from fairlead.engine.live.gateway.settings import Settings
@@ -31,7 +32,7 @@ _log = logging.getLogger("fairlead.gateway")
 
 
 class Gateway:
-    """Everything the handlers need, and the ASGI callable itself."""
+    """Everything the handlers need."""
 
     def __init__(
         self, host: Served, settings: Settings, intake: Intake, runner: Runner, courier: Courier, meter: Meter
@@ -45,9 +46,8 @@ class Gateway:
         self.document = document_json(ENDPOINTS)
         self.page = document_page(ENDPOINTS)
         self._courier = courier
-        self._guard = Guard(settings.token)
+        self.guard = Guard(settings.token)
         self._router = Router(ENDPOINTS)
-        self._room = Room(settings.max_open_bytes)
 
     @property
     def is_draining(self) -> bool:
@@ -66,27 +66,29 @@ class Gateway:
         except CallbackRefusedError as error:
             raise Problem(403, "callback_refused", str(error)) from None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One exchange."""
-        if scope["type"] != "http":
-            return
-        exchange = Exchange(scope, receive, self.settings.max_body_bytes, self._room)
+    def admit(self, exchange: Exchange) -> None:
+        """Find the endpoint of a request and check the caller's rights; Problem ends it before its body is read."""
         endpoint: Endpoint | None = None
         try:
-            try:
-                endpoint, exchange.names = self._router.find(exchange.method, exchange.path)
-            finally:  # what is not there is told only to who may know
-                if endpoint is None or not endpoint.is_open:
-                    self._guard.check(exchange.headers)
-            reply = await endpoint.handler(self, exchange)
+            endpoint, exchange.names = self._router.find(exchange.method, exchange.path)
+            exchange.endpoint = endpoint
+        finally:  # that a path does not exist is told only to those who may know
+            if endpoint is None or not endpoint.is_open:
+                self.guard.check(exchange.headers)
+        check_coding(exchange.headers)
+
+    async def answer(self, exchange: Exchange) -> Reply:
+        """The answer to a request that was admitted and is complete."""
+        assert exchange.endpoint is not None
+        try:
+            return await exchange.endpoint.handler(self, exchange)
         except Problem as problem:
-            reply = problem.reply(endpoint is not None and endpoint.is_plain)
-        except ClientGone:
-            return
+            return self.refusal(exchange, problem)
         except Exception:
             _log.exception("%s %s (request id %s)", exchange.method, exchange.path, exchange.request_id.decode())
             failure = Problem(500, "internal", "The gateway failed on this request; its log has the cause.")
-            reply = failure.reply(endpoint is not None and endpoint.is_plain)
-        finally:
-            exchange.end()
-        await exchange.answer(reply, send)
+            return self.refusal(exchange, failure)
+
+    def refusal(self, exchange: Exchange, problem: Problem) -> Reply:
+        """A problem in the form that the endpoint's clients expect."""
+        return problem.reply(is_plain_path(exchange.path))

@@ -132,7 +132,7 @@ async def detail(gateway: "Gateway", exchange: Exchange) -> Reply:
 async def create(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Deploy an app that is not there yet."""
     require_upload(gateway)
-    body = await read_json(exchange, _named_sources)
+    body = read_json(exchange, _named_sources)
     manifest = await deploy(gateway, body.name, body.source, replace=False)
     return json_reply(_summary(manifest), 201, [(b"location", f"/v1/apps/{manifest.name}".encode())])
 
@@ -141,17 +141,18 @@ async def put(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Deploy an app, or replace it."""
     require_upload(gateway)
     (name,) = exchange.names
-    body = await read_json(exchange, _sources)
+    body = read_json(exchange, _sources)
     was_there = any(manifest.name == name for manifest in gateway.host.manifests())
     manifest = await deploy(gateway, name, body.source, replace=True)
     return json_reply(_summary(manifest), 200 if was_there else 201, [(b"location", f"/v1/apps/{name}".encode())])
 
 
 async def delete(gateway: "Gateway", exchange: Exchange) -> Reply:
-    """Remove an app."""
-    manifest = find_app(gateway, exchange.names[0])
-    await remove(gateway, manifest.name)
-    return json_reply(Removed(manifest.name))
+    """Remove an app, also one that is not served now, and end what waits for it."""
+    require_upload(gateway)
+    (name,) = exchange.names
+    await remove(gateway, name)
+    return json_reply(Removed(name))
 
 
 async def functions(gateway: "Gateway", exchange: Exchange) -> Reply:
@@ -172,7 +173,7 @@ async def scale(gateway: "Gateway", exchange: Exchange) -> Reply:
     app, name = exchange.names
     manifest = find_app(gateway, app)
     require_function(manifest, name)
-    body = await read_json(exchange, _scalings)
+    body = read_json(exchange, _scalings)
     instances = None if body.instances is None else int(body.instances)
     scale_function(gateway, app, name, instances)
     return json_reply(Scaled(app, name, instances))
@@ -183,7 +184,7 @@ async def move(gateway: "Gateway", exchange: Exchange) -> Reply:
     app, name = exchange.names
     manifest = find_app(gateway, app)
     require_function(manifest, name)
-    body = await read_json(exchange, _moves)
+    body = read_json(exchange, _moves)
     move_function(gateway, app, name, body.node)
     return json_reply(Moving(app, name, body.node), 202)
 
@@ -245,8 +246,9 @@ ENDPOINTS = (
         delete,
         "Remove an app, after what is in flight",
         "Apps",
-        {200: Answer("It takes no more requests.", Removed)},
-        errors=(404,),
+        {200: Answer("It takes no more requests; asynchronous ones that waited for it have failed.", Removed)},
+        errors=(403, 404, 507),
+        description="Needs the same rights as a deployment.",
     ),
     Endpoint(
         "GET",

@@ -3,12 +3,12 @@
 import re
 from datetime import UTC, datetime
 from math import inf, isinf
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from fairlead.engine.live.gateway.bodies import deadline_s, read_json, to_value
+from fairlead.engine.live.gateway.bodies import deadline_s, encoded_json, read_json, to_value
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
@@ -17,7 +17,6 @@ from fairlead.engine.live.gateway.runner import Job
 from fairlead.engine.live.gateway.schemas import Call
 from fairlead.engine.live.journal import ID_PATTERN, Accept, Entry, JournalFullError, KeyConflictError
 from fairlead.engine.live.journal.entries import State
-from fairlead.engine.live.values import decode, to_json
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.app import Gateway
@@ -72,7 +71,7 @@ def prefers_async(exchange: Exchange) -> bool:
 
 async def accept(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Put a call into the journal, then acknowledge it."""
-    body = await read_json(exchange, _calls)
+    body = read_json(exchange, _calls, gateway.settings.max_containers)
     value = to_value(body.input)
     return await keep(
         gateway,
@@ -98,9 +97,10 @@ async def keep(
     """Journal a request and hand it to the runner: 202, or 200 if its idempotency key was seen before."""
     full = gateway.intake.full_name(workflow)
     gateway.intake.require_running()
+    gateway.intake.check_input(full, value)
     if callback_url is not None:
         gateway.check_callback(callback_url)
-    deadline = None if deadline_s is None else time() + deadline_s
+    deadline, run_by = (None, None) if deadline_s is None else (time() + deadline_s, monotonic() + deadline_s)
     try:
         entry = Accept(
             workflow=full,
@@ -118,7 +118,7 @@ async def keep(
         # `then`, not the lines below: a client that leaves while the disk is busy must not leave a request behind
         # that is in the journal and that nobody runs.
         kept = await gateway.runner.journal.accept(
-            entry, then=lambda new: gateway.runner.add(Job(new.id, full, deadline, budget_usd), value)
+            entry, then=lambda new: gateway.runner.add(Job(new.id, full, run_by, budget_usd), value)
         )
     except KeyConflictError as error:
         raise Problem(422, "key_conflict", str(error)) from None
@@ -138,7 +138,7 @@ async def result(gateway: "Gateway", exchange: Exchange) -> Reply:
     """What a request gave: 200, 202 while it is not there, 409 if it will never be."""
     entry = await _entry(gateway, exchange)
     if entry.state == "completed":
-        output = to_json(decode(entry.result)) if entry.result else b"null"
+        output = await encoded_json(entry.result) if entry.result else b"null"
         return Reply(200, b'{"id":"%b","output":%b}' % (entry.id.encode(), output))
     if not entry.is_final:
         return json_reply(_state_of(entry), 202, [(b"retry-after", b"1"), (b"retry-after-ms", b"200")])
@@ -149,9 +149,13 @@ async def result(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 
 async def cancel(gateway: "Gateway", exchange: Exchange) -> Reply:
-    """Cancel a request that has not ended."""
+    """Cancel a request that has not ended: 202 once that is on disk, so that it never runs again."""
     entry = await _entry(gateway, exchange)
-    state = entry.state if entry.is_final else await gateway.runner.cancel(entry.id)
+    try:
+        state = entry.state if entry.is_final else await gateway.runner.cancel(entry.id)
+    except JournalFullError as error:
+        message = f"The request is not cancelled for certain: it stays open until that is on disk. {error}"
+        raise Problem(507, "journal_full", message, retry_after_s=error.retry_after_s) from None
     if state != "cancelled" or entry.is_final:
         raise Problem(409, "ended", f"The request has already ended ({state or 'just now'}): nothing to cancel.")
     return json_reply(Cancelled(entry.id, "cancelled"), 202)
@@ -245,7 +249,7 @@ ENDPOINTS = (
         cancel,
         "Cancel an asynchronous request",
         "Asynchronous requests",
-        answers={202: Answer("It was cancelled.", Cancelled)},
-        errors=(404, 409),
+        answers={202: Answer("It was cancelled, and never runs again.", Cancelled)},
+        errors=(404, 409, 507),
     ),
 )

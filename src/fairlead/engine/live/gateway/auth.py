@@ -39,6 +39,14 @@ class Guard:
                 headers=[(b"www-authenticate", b'Bearer realm="fairlead"')],
             )
 
+    def permits(self, headers: dict[bytes, bytes]) -> bool:
+        """Whether `check` would let it pass."""
+        try:
+            self.check(headers)
+        except Problem:
+            return False
+        return True
+
 
 def _require_local(host: bytes) -> None:
     try:

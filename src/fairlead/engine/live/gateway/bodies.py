@@ -1,24 +1,34 @@
 """From bytes to values: strict JSON into structs, values of requests into MessagePack and back."""
 
+import asyncio
+from collections.abc import Callable
 from math import inf
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.schemas import MOST_MS
-from fairlead.engine.live.values import encode
+from fairlead.engine.live.json_steps import json_in_steps
+from fairlead.engine.live.values import decode, encode, to_json
 
 T = TypeVar("T")
+R = TypeVar("R")
+
+MOST_CONTAINERS = 100_000
+"""Lists and objects in one body, where no other limit is set."""
+
+_SMALL_BYTES = 1 << 20  # values up to this size are read and written on the event loop itself
 
 
-async def read_json(exchange: Exchange, decoder: "msgspec.json.Decoder[T]") -> T:
+def read_json(exchange: Exchange, decoder: "msgspec.json.Decoder[T]", max_containers: int = MOST_CONTAINERS) -> T:
     """The body, checked against the decoder's type. Every fault is a 4xx that says what and where."""
     kind = exchange.headers.get(b"content-type", b"")
     if kind != b"application/json":
         require_json(kind)
-    return parse_json(await exchange.body(), decoder)
+    return parse_json(exchange.body, decoder, max_containers)
 
 
 def require_json(kind: bytes) -> None:
@@ -29,16 +39,27 @@ def require_json(kind: bytes) -> None:
         raise Problem(415, "not_json", f"The content type must be application/json; got {shown}.")
 
 
-def parse_json(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
-    """JSON as a value of the decoder's type."""
+def parse_json(body: bytes, decoder: "msgspec.json.Decoder[T]", max_containers: int = MOST_CONTAINERS) -> T:
+    """JSON as a value of the decoder's type, with at most `max_containers` lists and objects."""
+    found = containers(body) if body.count(b"[") + body.count(b"{") > max_containers else 0
+    if found > max_containers:
+        message = f"The body has {found} lists and objects; at most {max_containers} are taken."
+        raise Problem(422, "too_many_containers", message)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise Problem(400, "invalid_body", f"The body is not as it must be: {error}.") from None
+        raise Problem(400, "invalid_body", f"Invalid request body: {error}.") from None
     except RecursionError:
         raise Problem(400, "invalid_json", "The body is nested too deeply.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(400, "invalid_json", f"The body is not JSON: {error}.") from None
+
+
+def containers(body: bytes) -> int:
+    """How many lists and objects a JSON text opens, without decoding it: brackets outside strings."""
+    marks = np.frombuffer(body.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+    is_in_string = np.logical_xor.accumulate(marks == ord('"'))
+    return int(np.count_nonzero(((marks == ord("[")) | (marks == ord("{"))) & ~is_in_string))
 
 
 def to_value(value: object) -> bytes:
@@ -72,17 +93,35 @@ def _positive(header: bytes) -> float:
     return value
 
 
-def raw_value(kind: str, body: bytes) -> object:
+def raw_value(kind: str, body: bytes, max_containers: int = MOST_CONTAINERS) -> object:
     """A body without an envelope: JSON and text by their content type, anything else as bytes."""
     name = kind.partition(";")[0].strip().lower()
     if name == "application/json":
-        return parse_json(body, _any_json)
+        return parse_json(body, _any_json, max_containers)
     if name.startswith("text/"):
         try:
             return body.decode("utf-8")
         except UnicodeDecodeError as error:
             raise Problem(400, "invalid_body", f"The body is not UTF-8 text: {error}.") from None
     return body
+
+
+async def off_loop(size_bytes: int, work: Callable[..., R], *arguments: object) -> R:
+    """What this work gives; in a thread if it has much to do, so that others are answered meanwhile."""
+    if size_bytes <= _SMALL_BYTES:
+        return work(*arguments)
+    return await asyncio.to_thread(work, *arguments)
+
+
+async def encoded_json(data: bytes) -> bytes:
+    """MessagePack as JSON."""
+    form = json_form(len(data))
+    return await off_loop(len(data), lambda: form(decode(data)))
+
+
+def json_form(size_bytes: int) -> Callable[[object], bytes]:
+    """How a value of this size is brought into JSON, given to `off_loop`."""
+    return to_json if size_bytes <= _SMALL_BYTES else json_in_steps
 
 
 _any_json: msgspec.json.Decoder[Any] = msgspec.json.Decoder()

@@ -1,22 +1,25 @@
 """`POST /v1/workflows/{name}`: run a workflow and wait for its answer."""
 
+from collections.abc import Callable
 from math import isinf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from fairlead.engine.live.gateway.asynchronous import Acceptance, accept, prefers_async
-from fairlead.engine.live.gateway.bodies import deadline_s, read_json, to_value
+from fairlead.engine.live.gateway.bodies import deadline_s, json_form, off_loop, read_json, to_value
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.replies import Reply
 from fairlead.engine.live.gateway.schemas import Answered, Call
 from fairlead.engine.live.gateway.served import Accepted, Served
-from fairlead.engine.live.values import Ending, to_json
+from fairlead.engine.live.values import Ending
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.app import Gateway
+
+T = TypeVar("T")
 
 _calls = msgspec.json.Decoder(Call)
 
@@ -25,7 +28,8 @@ async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Run a workflow; with `Prefer: respond-async`, accept it only."""
     if b"prefer" in exchange.headers and prefers_async(exchange):
         return await accept(gateway, exchange)
-    body = await read_json(exchange, _calls)
+    gateway.intake.full_name(exchange.names[0])  # an unknown workflow is told before a faulty body
+    body = read_json(exchange, _calls, gateway.settings.max_containers)
     ticket, ending = await gateway.intake.run(
         exchange.names[0],
         to_value(body.input),
@@ -33,14 +37,14 @@ async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
         budget_usd=body.budget_usd,
         connection=exchange.connection,
     )
-    return answered(gateway.host, ticket, ending)
+    return await answered(gateway.host, ticket, ending)
 
 
-def answered(host: Served, ticket: Accepted, ending: Ending) -> Reply:
+async def answered(host: Served, ticket: Accepted, ending: Ending) -> Reply:
     """The answer of a request that ended."""
     id = b"%b-%d-%d" % (ticket.app.encode(), ticket.generation, ticket.request)
     try:
-        output = output_json(host, ending)
+        output = await output_json(host, ending)
     except Problem as problem:
         problem.id = id.decode()
         raise
@@ -54,28 +58,34 @@ def answered(host: Served, ticket: Accepted, ending: Ending) -> Reply:
     return Reply(200, head + output + tail)
 
 
-def output_json(host: Served, ending: Ending) -> bytes:
+async def output_json(host: Served, ending: Ending) -> bytes:
     """What a completed request gave, as JSON; Problem for any other end."""
-    value = output(host, ending)
+    size = 0 if ending.value is None else host.size_bytes(ending.value)
     try:
-        return to_json(value)
+        return await output(host, ending, json_form(size))
     except (TypeError, ValueError, RecursionError) as error:
         raise Problem(502, "no_json_form", f"The answer has no JSON form: {error}.") from None
 
 
-def output(host: Served, ending: Ending) -> object:
-    """What a completed request gave; Problem for any other end."""
-    if ending.outcome != "completed" or ending.value is None:
+async def output(host: Served, ending: Ending, form: Callable[[object], T]) -> T:
+    """What a completed request gave, brought into this form; Problem for any other end.
+
+    A large answer is read and formed in a thread, and freed in any case.
+    """
+    value = ending.value
+    if ending.outcome != "completed" or value is None:
         raise refusal(ending)
     try:
-        return host.read(ending.value)
+        return await off_loop(host.size_bytes(value), lambda: form(host.read(value)))
     finally:
-        host.release(ending.value)
+        host.release(value)
 
 
 def refusal(ending: Ending) -> Problem:
     """What the client is told of a request that was not completed."""
     because = ending.reason or "no reason given"
+    if ending.outcome == "failed" and ending.code is not None:
+        return Problem(422, ending.code, f"The request failed: {because}.", reason=ending.reason)
     if ending.outcome == "failed":
         return Problem(502, "function_failed", f"The workflow failed: {because}", reason=ending.reason)
     if ending.outcome == "cancelled":
@@ -93,7 +103,7 @@ def refusal(ending: Ending) -> Problem:
     )
 
 
-CALL_ERRORS = (400, 404, 408, 413, 415, 429, 502, 503, 504)
+CALL_ERRORS = (400, 404, 408, 413, 415, 422, 429, 502, 503, 504)
 
 ENDPOINTS = (
     Endpoint(

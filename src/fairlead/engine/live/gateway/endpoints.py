@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
@@ -16,7 +17,10 @@ Handler = Callable[["Gateway", Exchange], Awaitable[Reply]]
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer that an endpoint may give. `body` is a type, a content type such as "text/plain", or None."""
+    """One answer that an endpoint may give.
+
+    `body` is a type, a content type such as "text/plain", a tuple of these where there is a choice, or None.
+    """
 
     description: str
     body: Any = None
@@ -29,12 +33,11 @@ class Endpoint:
 
     Args:
         path: Its template; names stand in braces and match one segment each.
-        body: The type of the request's body; a content type for one that is taken as it is.
+        body: The type of the request's body; a content type for one that is taken as it is; a tuple for a choice.
         answers: By status, besides the errors below.
         errors: Statuses that give an error body. What every endpoint may give is added by the document.
         headers: Names of the request headers it reads.
         is_open: Whether it needs no token.
-        is_plain: Whether its errors have the Open Inference Protocol's form.
     """
 
     method: str
@@ -47,8 +50,17 @@ class Endpoint:
     body: Any = None
     headers: tuple[str, ...] = ()
     is_open: bool = False
-    is_plain: bool = False
     description: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its errors have the Open Inference Protocol's form."""
+        return is_plain_path(self.path)
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether errors at this path have the Open Inference Protocol's form: all do below /v2, also where nothing is."""
+    return path == "/v2" or path.startswith("/v2/")
 
 
 @dataclass
@@ -75,16 +87,18 @@ class Router:
             node.methods[endpoint.method] = endpoint
 
     def find(self, method: str, path: str) -> tuple[Endpoint, tuple[str, ...]]:
-        """The endpoint and what stands for its names; 404, or 405 with what is allowed."""
+        """The endpoint of a percent-encoded path and what stands for its names; 404, or 405 with what is allowed."""
         node = self._root
         names: tuple[str, ...] = ()
-        for segment in path.split("/")[1:]:
+        # Clients of the Open Inference Protocol may end a path with a slash.
+        walked = path[:-1] if path.endswith("/") and is_plain_path(path) else path
+        for segment in walked.split("/")[1:]:
             following = node.fixed.get(segment)
             if following is None:
                 following = node.named if segment else None
                 if following is None:
                     raise Problem(404, "unknown_path", f"There is nothing at {path[:200]!r}. See /openapi.json.")
-                names = (*names, segment)
+                names = (*names, _decoded(segment) if "%" in segment else segment)
             node = following
         endpoint = node.methods.get(method) or (node.methods.get("GET") if method == "HEAD" else None)
         if endpoint is not None:
@@ -98,3 +112,10 @@ class Router:
             f"{path[:200]} takes {allowed}; got {method}.",
             headers=[(b"allow", allowed.encode())],
         )
+
+
+def _decoded(segment: str) -> str:
+    try:
+        return unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        raise Problem(400, "invalid_target", f"{segment[:80]!r} in the path is not UTF-8.") from None

@@ -1,11 +1,13 @@
 """Health, readiness, metrics, status, and the documents that describe the interface."""
 
+import re
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
+from fairlead.engine.live.gateway.page import Home, home, home_page
 from fairlead.engine.live.gateway.replies import Reply, json_reply
 from fairlead.engine.live.status import Status
 
@@ -14,11 +16,32 @@ if TYPE_CHECKING:
 
 _POLICY = b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:\d{1,5})?").fullmatch
+
 
 class Health(msgspec.Struct):
     """One word."""
 
     status: Literal["alive", "ready", "starting", "draining"]
+
+
+async def first(gateway: "Gateway", exchange: Exchange) -> Reply:
+    """What is served here: a page, or JSON if that is asked for. Apps are named only to those who may call them."""
+    host = exchange.header(b"host") or ""
+    scheme = "http" if gateway.settings.certfile is None else "https"
+    manifests = gateway.host.manifests() if gateway.guard.permits(exchange.headers) else None
+    shown = home(
+        manifests,
+        address=f"{scheme}://{host if _HOST(host) else 'localhost'}",
+        has_token=gateway.settings.token is not None,
+        is_ready=gateway.is_ready,
+    )
+    headers = [(b"vary", b"Accept, Authorization"), (b"cache-control", b"no-store")]
+    accepted = exchange.header(b"accept") or ""
+    if "json" in accepted and "text/html" not in accepted:
+        return json_reply(shown, headers=headers)
+    headers.append((b"content-security-policy", _POLICY))
+    return Reply(200, home_page(shown), headers, b"text/html; charset=utf-8")
 
 
 async def alive(gateway: "Gateway", exchange: Exchange) -> Reply:
@@ -56,6 +79,16 @@ async def page(gateway: "Gateway", exchange: Exchange) -> Reply:
 _TAG = "Operation"
 
 ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/",
+        first,
+        "What is served here",
+        _TAG,
+        {200: Answer("A page; JSON if `Accept` asks for it.", ("text/html", Home))},
+        is_open=True,
+        description="Apps are listed for callers with the token, or for all where there is none.",
+    ),
     Endpoint(
         "GET",
         "/healthz",

@@ -8,14 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from fairlead.engine.live.gateway.bodies import deadline_s, read_json, to_value
+from fairlead.engine.live.gateway.bodies import deadline_s, parse_json, require_json, to_value
 from fairlead.engine.live.gateway.calls import CALL_ERRORS, output
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
+from fairlead.engine.live.gateway.raw_tensors import HEADER, read_inputs, split, write
 from fairlead.engine.live.gateway.replies import Reply, json_reply
-from fairlead.engine.live.gateway.tensors import Tensor, from_plain, to_plain
+from fairlead.engine.live.gateway.tensors import (
+    ANY_OUTPUT,
+    Made,
+    Tensor,
+    TensorMetadata,
+    from_plain,
+    inputs_of,
+    require_room,
+)
 from fairlead.engine.live.gateway.version import VERSION as PACKAGE_VERSION
+from fairlead.engine.live.values import Ending
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.app import Gateway
@@ -23,15 +33,18 @@ if TYPE_CHECKING:
 VERSION = "1"
 
 
-class WantedOutput(msgspec.Struct, forbid_unknown_fields=True):
-    """An output that is asked for."""
+class WantedOutput(msgspec.Struct):
+    """An output that is asked for; `parameters.binary_data` asks for raw bytes."""
 
     name: str
     parameters: dict[str, Any] | None = None
 
 
-class InferenceRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What a model is asked. `parameters.deadline_ms` is the deadline, from now."""
+class InferenceRequest(msgspec.Struct):
+    """What a model is asked. `parameters.deadline_ms` is the deadline, from now; other parameters are ignored.
+
+    Fields that are not named here are ignored too: clients send some, such as `model_name`.
+    """
 
     inputs: Annotated[list[Tensor], msgspec.Meta(min_length=1, max_length=1024)]
     id: Annotated[str, msgspec.Meta(max_length=256)] | None = None
@@ -47,14 +60,6 @@ class InferenceResponse(msgspec.Struct, omit_defaults=True):
     outputs: list[Tensor]
     id: str | None = None
     parameters: dict[str, Any] | None = None
-
-
-class TensorMetadata(msgspec.Struct):
-    """What is known of an input or output: workflows take any shape and type."""
-
-    name: str
-    datatype: str
-    shape: list[int]
 
 
 class ModelMetadata(msgspec.Struct):
@@ -99,7 +104,7 @@ _requests = msgspec.json.Decoder(InferenceRequest)
 
 async def server(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Name and version."""
-    return json_reply(ServerMetadata("fairlead", PACKAGE_VERSION, []))
+    return json_reply(ServerMetadata("fairlead", PACKAGE_VERSION, ["binary_tensor_data"]))
 
 
 async def live(gateway: "Gateway", exchange: Exchange) -> Reply:
@@ -116,10 +121,9 @@ async def ready(gateway: "Gateway", exchange: Exchange) -> Reply:
 async def model(gateway: "Gateway", exchange: Exchange) -> Reply:
     """A workflow as a model."""
     name = _model(gateway, exchange)
-    tensor = [TensorMetadata("input", "BYTES", [-1])]
-    return json_reply(
-        ModelMetadata(name, [VERSION], "fairlead_workflow", tensor, [TensorMetadata("output", "BYTES", [-1])])
-    )
+    _, spec = gateway.host.workflow(name)
+    inputs = inputs_of(spec.example)
+    return json_reply(ModelMetadata(name, [VERSION], "fairlead_workflow", inputs, [ANY_OUTPUT]))
 
 
 async def model_ready(gateway: "Gateway", exchange: Exchange) -> Reply:
@@ -132,27 +136,46 @@ async def model_ready(gateway: "Gateway", exchange: Exchange) -> Reply:
 async def infer(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Run a workflow on tensors."""
     name = _model(gateway, exchange)
-    body = await read_json(exchange, _requests)
+    body, raw = _read(exchange, gateway.settings.max_containers)
+    require_room(body.inputs, gateway.settings.max_containers)
     _, ending = await gateway.intake.run(
         name,
-        to_value(_input(body.inputs)),
+        to_value(_input(body.inputs, raw)),
         deadline_s=deadline_s(exchange, _deadline_ms(body.parameters), None),
         budget_usd=None,
         connection=exchange.connection,
     )
-    given = output(gateway.host, ending)
     try:
-        tensors = _outputs(given)
+        return await output(gateway.host, ending, lambda given: _reply(name, body, ending, given))
     except (TypeError, ValueError, RecursionError) as error:
         raise Problem(502, "no_json_form", f"The answer has no tensor form: {error}.") from None
+
+
+def _reply(model: str, body: InferenceRequest, ending: Ending, given: object) -> Reply:
+    """What the workflow gave, as tensors; raw ones follow the JSON."""
+    wanted = _wanted(_outputs(given, body.inputs), body)
+    written = [write(tensor, is_raw=is_raw) for tensor, is_raw in wanted]
     response = InferenceResponse(
-        model_name=name,
+        model_name=model,
         model_version=VERSION,
-        outputs=_wanted(tensors, body.outputs),
+        outputs=[tensor for tensor, _ in written],
         id=body.id,
         parameters={"latency_ms": ending.latency_s * 1e3, "in_time": ending.is_in_time},
     )
-    return json_reply(response)
+    reply = json_reply(response)
+    if not any(is_raw for _, is_raw in wanted):
+        return reply
+    header = (HEADER, b"%d" % len(reply.body))
+    return Reply(200, b"".join((reply.body, *(raw for _, raw in written))), [header], b"application/octet-stream")
+
+
+def _read(exchange: Exchange, max_containers: int) -> tuple[InferenceRequest, bytes]:
+    """The request, and the raw bytes after it. Some clients send no content type, or that of bytes also for JSON."""
+    kind = exchange.headers.get(b"content-type", b"")
+    if kind not in (b"", b"application/octet-stream"):
+        require_json(kind)
+    head, raw = split(exchange.body, exchange.headers.get(HEADER))
+    return parse_json(head, _requests, max_containers), raw
 
 
 def _model(gateway: "Gateway", exchange: Exchange) -> str:
@@ -163,30 +186,33 @@ def _model(gateway: "Gateway", exchange: Exchange) -> str:
     return name
 
 
-def _input(tensors: list[Tensor]) -> object:
-    if len(tensors) == 1:
-        return to_plain(tensors[0])
+def _input(tensors: list[Tensor], raw: bytes) -> object:
     names = [tensor.name for tensor in tensors]
     if len(set(names)) < len(names):
         raise Problem(400, "invalid_tensor", "Two inputs have the same name.")
-    return {tensor.name: to_plain(tensor) for tensor in tensors}
+    given = read_inputs(tensors, raw)
+    return given[0] if len(given) == 1 else dict(zip(names, given, strict=True))
 
 
-def _outputs(given: object) -> list[Tensor]:
+def _outputs(given: object, inputs: list[Tensor]) -> list[Made]:
     if isinstance(given, dict) and given and all(isinstance(key, str) for key in given):
-        return [from_plain(key, value) for key, value in given.items()]
-    return [from_plain("output", given)]
+        return [from_plain(key, value, inputs) for key, value in given.items()]
+    return [from_plain("output", given, inputs)]
 
 
-def _wanted(tensors: list[Tensor], wanted: list[WantedOutput] | None) -> list[Tensor]:
-    if not wanted:
-        return tensors
-    by_name = {tensor.name: tensor for tensor in tensors}
-    missing = [output.name for output in wanted if output.name not in by_name]
+def _wanted(made: list[Made], body: InferenceRequest) -> list[tuple[Made, bool]]:
+    """The outputs that are asked for, and whether each is to be raw."""
+    all_raw = (body.parameters or {}).get("binary_data_output") is True
+    if not body.outputs:
+        return [(tensor, all_raw) for tensor in made]
+    by_name = {tensor.name: tensor for tensor in made}
+    missing = [output.name for output in body.outputs if output.name not in by_name]
     if missing:
         listed = ", ".join(by_name)
         raise Problem(400, "unknown_output", f"There is no output {missing[0][:80]!r}. Available: {listed}.")
-    return [by_name[output.name] for output in wanted]
+    return [
+        (by_name[output.name], (output.parameters or {}).get("binary_data", all_raw) is True) for output in body.outputs
+    ]
 
 
 def _deadline_ms(parameters: dict[str, Any] | None) -> float | None:
@@ -202,18 +228,9 @@ _TAG = "Open Inference Protocol"
 _NOT_READY = "It does not take requests now."
 
 ENDPOINTS = (
+    Endpoint("GET", "/v2", server, "This server", _TAG, {200: Answer("Name and version.", ServerMetadata)}),
     Endpoint(
-        "GET", "/v2", server, "This server", _TAG, {200: Answer("Name and version.", ServerMetadata)}, is_plain=True
-    ),
-    Endpoint(
-        "GET",
-        "/v2/health/live",
-        live,
-        "Whether the server lives",
-        _TAG,
-        {200: Answer("It does.", Live)},
-        is_open=True,
-        is_plain=True,
+        "GET", "/v2/health/live", live, "Whether the server lives", _TAG, {200: Answer("It does.", Live)}, is_open=True
     ),
     Endpoint(
         "GET",
@@ -223,7 +240,6 @@ ENDPOINTS = (
         _TAG,
         {200: Answer("It does.", Ready), 503: Answer(_NOT_READY, Ready)},
         is_open=True,
-        is_plain=True,
     ),
     *(
         endpoint
@@ -237,7 +253,6 @@ ENDPOINTS = (
                 _TAG,
                 {200: Answer("Its metadata.", ModelMetadata)},
                 errors=(404,),
-                is_plain=True,
             ),
             Endpoint(
                 "GET",
@@ -247,7 +262,6 @@ ENDPOINTS = (
                 _TAG,
                 {200: Answer("It does.", ModelReady), 503: Answer(_NOT_READY, ModelReady)},
                 errors=(404,),
-                is_plain=True,
             ),
             Endpoint(
                 "POST",
@@ -255,11 +269,16 @@ ENDPOINTS = (
                 infer,
                 "Run a workflow on tensors" + (", by version" if version else ""),
                 _TAG,
-                {200: Answer("Its outputs.", InferenceResponse)},
+                {
+                    200: Answer(
+                        "Its outputs; as bytes where raw ones follow the JSON.",
+                        (InferenceResponse, "application/octet-stream"),
+                        ("Inference-Header-Content-Length",),
+                    )
+                },
                 errors=CALL_ERRORS,
-                body=InferenceRequest,
-                headers=("X-Deadline-Ms",),
-                is_plain=True,
+                body=(InferenceRequest, "application/octet-stream"),
+                headers=("X-Deadline-Ms", "Inference-Header-Content-Length"),
             ),
         )
     ),

@@ -1,33 +1,47 @@
-"""Where requests enter the runtime: is it ready, is there a place, hand over, count, and tell who waits."""
+"""Where requests enter the runtime: checks readiness, input and places, hands over, counts, and bounds answers."""
 
 import asyncio
 from collections.abc import Callable
+
+import msgspec
 
 from fairlead.engine.live.gateway.exchange import Connection
 from fairlead.engine.live.gateway.inbox import Inbox
 from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.served import Accepted, Served
+from fairlead.engine.live.gateway.settings import Settings
 from fairlead.engine.live.gateway.tallies import Tallies
-from fairlead.engine.live.values import Ending
+from fairlead.engine.live.values import Ending, InputError, check_items
 from fairlead.errors import UnknownNameError
 
 
 class Intake:
     """Hands requests to the host and waits for their end."""
 
-    def __init__(self, host: Served, inbox: Inbox, tallies: Tallies) -> None:
+    def __init__(self, host: Served, inbox: Inbox, tallies: Tallies, settings: Settings) -> None:
         self.host = host
         self.inbox = inbox
         self.tallies = tallies
         self.is_stopping = False
+        self._max_items = settings.max_items
+        self._max_result_bytes = settings.max_result_bytes
         self._full_names: dict[str, str] = {}
+        self._maps: set[str] = set()  # full names of workflows that map over their input
         self._open: dict[asyncio.Future[Ending], Accepted] = {}
         self.refresh()
 
     def refresh(self) -> None:
         """Forget what was known of names: apps have come or gone."""
         self._full_names.clear()
+        self._maps.clear()
         self.inbox.set_workflows(sum(len(manifest.workflows) for manifest in self.host.manifests()))
+        self.tallies.serve(
+            {
+                f"{manifest.name}.{spec.name}": spec.slo_s
+                for manifest in self.host.manifests()
+                for spec in manifest.workflows
+            }
+        )
 
     def full_name(self, workflow: str) -> str:
         """ "app.workflow" of a name that a client gave; 404 with the near misses if there is none."""
@@ -38,7 +52,17 @@ class Intake:
             except UnknownNameError as error:
                 raise Problem(404, "unknown_workflow", str(error)) from None
             full = self._full_names[workflow] = f"{manifest.name}.{spec.name}"
+            if spec.splits_input:
+                self._maps.add(full)
         return full
+
+    def check_input(self, full: str, value: bytes) -> None:
+        """422 if a workflow, whose `full_name` this is, maps over its input and that is no list or too long."""
+        if full in self._maps:
+            try:
+                check_items(value, self._max_items)
+            except InputError as error:
+                raise unfit(error) from None
 
     def require_running(self) -> None:
         """503 once the gateway stops."""
@@ -63,6 +87,7 @@ class Intake:
         """Run one request to its end. If the client leaves meanwhile, the request is cancelled."""
         full = self.full_name(workflow)
         self.require_ready()
+        self.check_input(full, value)
         if not self.inbox.enter(full):
             self.tallies.turned_away(full)
             raise Problem(
@@ -76,6 +101,7 @@ class Intake:
         host = self.host
 
         def done(ending: Ending) -> None:
+            ending = self._within_limit(ending)
             self.inbox.leave(full)
             self.tallies.ended(full, ending)
             if not waiting.done():
@@ -89,6 +115,8 @@ class Intake:
             self.inbox.leave(full)
             if isinstance(error, UnknownNameError):  # it went between the two calls
                 raise Problem(404, "unknown_workflow", str(error)) from None
+            if isinstance(error, InputError):  # it was replaced in between
+                raise unfit(error) from None
             raise
         self._open[waiting] = ticket
         if connection is not None:
@@ -117,10 +145,31 @@ class Intake:
         budget_usd: float | None,
         done: Callable[[Ending], None],
     ) -> Accepted:
-        """Hand over an asynchronous request: it was accepted before, so neither the inbox nor readiness is asked."""
+        """Hand over an asynchronous request: it was accepted before, so neither the inbox nor readiness is asked.
+
+        InputError if the workflow, which may have been replaced since, cannot take this input.
+        """
 
         def counted(ending: Ending) -> None:
+            ending = self._within_limit(ending)
             self.tallies.ended(workflow, ending)
             done(ending)
 
         return self.host.submit(workflow, value, deadline_s=deadline_s, budget_usd=budget_usd, done=counted)
+
+    def _within_limit(self, ending: Ending) -> Ending:
+        """The same ending, or a failure if its answer is too large: the answer is then freed without being decoded."""
+        if ending.value is None:
+            return ending
+        size = self.host.size_bytes(ending.value)
+        if size <= self._max_result_bytes:
+            return ending
+        self.host.release(ending.value)
+        reason = f"the answer has {size} bytes, and max_result_bytes is {self._max_result_bytes}"
+        return msgspec.structs.replace(ending, outcome="failed", value=None, reason=reason, code="result_too_large")
+
+
+def unfit(error: InputError) -> Problem:
+    """What the client is told of an input that a workflow cannot take."""
+    message = str(error)
+    return Problem(422, error.code, message[0].upper() + message[1:])

@@ -5,7 +5,7 @@ and the journal's own counts when they are asked for, so counting costs the requ
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -22,13 +22,17 @@ from fairlead.engine.live.callbacks import CourierStats
 from fairlead.engine.live.gateway.connections import Census
 from fairlead.engine.live.gateway.intake import Intake
 from fairlead.engine.live.gateway.runner import Runner
-from fairlead.engine.live.gateway.tallies import BOUNDS_S, Tallies
+from fairlead.engine.live.gateway.tallies import Tallies
 from fairlead.engine.live.gateway.version import VERSION
 from fairlead.engine.live.journal import JournalStats
 from fairlead.engine.live.status import AppStatus, Status
 from fairlead.monitor import COUNTERS
 
 _TICK_S = 0.25
+# Their series exist from the start, so that a rate can be computed over the first answer too.
+_STATUSES = frozenset(
+    {200, 201, 202, 400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 431, 500, 502, 503, 504, 507}
+)
 
 
 class Lag:
@@ -93,6 +97,7 @@ class _Families(Collector):
     def collect(self) -> Iterable[Metric]:
         yield InfoMetricFamily("fairlead_build", "What runs.", value={"version": VERSION})
         yield from _of_requests(self._intake.tallies)
+        yield from _of_responses(self._census.statuses)
         yield from _of_status(self._intake.host.status())
         yield from _of_journal(self._runner.journal.stats())
         yield from _of_callbacks(self._couriers())
@@ -135,7 +140,7 @@ def _of_requests(tallies: Tallies) -> Iterator[Metric]:
         labels=("workflow", "reason"),
     )
     rejected = CounterMetricFamily(
-        "fairlead_rejected", "Requests refused or dropped, by reason.", labels=("workflow", "reason")
+        "fairlead_rejected", "Requests refused or dropped, by the code of the reason.", labels=("workflow", "reason")
     )
     cost = CounterMetricFamily("fairlead_cost_usd", "Cost of what ended.", labels=("workflow",))
     latency = HistogramMetricFamily(
@@ -151,11 +156,18 @@ def _of_requests(tallies: Tallies) -> Iterator[Metric]:
             rejected.add_metric((workflow, reason), number)
         cost.add_metric((workflow,), tally.cost_usd)
         total, buckets = 0, []
-        for bound_s, number in zip((*BOUNDS_S, None), tally.buckets, strict=True):
+        for bound_s, number in zip((*tally.bounds_s, None), tally.buckets, strict=True):
             total += number
-            buckets.append(("+Inf" if bound_s is None else str(bound_s), float(total)))
+            buckets.append(("+Inf" if bound_s is None else repr(float(bound_s)), float(total)))
         latency.add_metric((workflow,), buckets, sum_value=tally.latency_s)
     yield from (requests, attained, violated, rejected, cost, latency)
+
+
+def _of_responses(statuses: Mapping[int, int]) -> Iterator[Metric]:
+    family = CounterMetricFamily("fairlead_http_responses", "HTTP answers, by status.", labels=("status",))
+    for status in sorted({*_STATUSES, *statuses}):
+        family.add_metric((str(status),), statuses.get(status, 0))
+    yield family
 
 
 def _of_status(status: Status) -> Iterator[Metric]:
@@ -216,7 +228,9 @@ def _of_functions(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
     instances = GaugeMetricFamily("fairlead_instances", "Instances by state.", labels=(*labels, "state"))
     batches = CounterMetricFamily("fairlead_batches", "Batches that ran.", labels=labels)
     invocations = CounterMetricFamily("fairlead_invocations", "Invocations that ran.", labels=labels)
-    size = GaugeMetricFamily("fairlead_recent_batch_size", "Invocations per batch, of late.", labels=labels)
+    size = GaugeMetricFamily(
+        "fairlead_recent_batch_size", "Invocations per batch, over the last 64 batches.", labels=labels
+    )
     predicted = GaugeMetricFamily("fairlead_predicted_latency_seconds", "Of the last batch.", labels=labels)
     observed = GaugeMetricFamily("fairlead_observed_latency_seconds", "Of the last batch.", labels=labels)
     replicas = GaugeMetricFamily("fairlead_scaler_replicas", "Replicas that its scaler wants.", labels=labels)

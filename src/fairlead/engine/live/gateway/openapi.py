@@ -34,6 +34,10 @@ HEADERS: dict[str, dict[str, Any]] = {
         "description": "W3C trace context. An invalid one is ignored.",
         "schema": {"type": "string", "maxLength": 256},
     },
+    "Inference-Header-Content-Length": {
+        "description": "Size of the JSON in bytes, where raw tensors follow it in the body.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
     "X-Callback-Url": {
         "description": "Is told of the end. Must be on the operator's allow-list.",
         "schema": {"type": "string", "pattern": "^[!-~]{1,2048}$"},
@@ -45,7 +49,7 @@ RETRY: dict[str, Any] = {
     "Retry-After-Ms": {"description": "The same in milliseconds.", "schema": {"type": "integer"}},
 }
 _MEANINGS = {
-    400: "The body or a header is not as it must be.",
+    400: "Invalid body or header.",
     401: "The token is missing or wrong.",
     403: "Not allowed here.",
     404: "There is no such thing; the message names what is close.",
@@ -94,8 +98,9 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 
 def _types(endpoints: Sequence[Endpoint]) -> list[Any]:
-    bodies = [endpoint.body for endpoint in endpoints]
-    bodies += [answer.body for endpoint in endpoints for answer in endpoint.answers.values()]
+    bodies = [body for endpoint in endpoints for body in _choices(endpoint.body)]
+    answers = [answer for endpoint in endpoints for answer in endpoint.answers.values()]
+    bodies += [body for answer in answers for body in _choices(answer.body)]
     found = {repr(body): body for body in bodies if body is not None and not isinstance(body, str)}
     return [*found.values(), Error, PlainError]
 
@@ -144,14 +149,23 @@ def _response(answer: Answer, schemas: dict[str, Any]) -> dict[str, Any]:
     if answer.body is not None:
         response["content"] = _content(answer.body, schemas)
     if answer.headers:
-        response["headers"] = {name: RETRY.get(name, {"schema": {"type": "string"}}) for name in answer.headers}
+        known = {**HEADERS, **RETRY}
+        response["headers"] = {name: known.get(name, {"schema": {"type": "string"}}) for name in answer.headers}
     return response
 
 
 def _content(body: Any, schemas: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(body, str):
-        return {body: {"schema": {} if body == "*/*" else {"type": "string"}}}
-    return {"application/json": {"schema": schemas[repr(body)]}}
+    content: dict[str, Any] = {}
+    for choice in _choices(body):
+        if isinstance(choice, str):
+            content[choice] = {"schema": {"type": "string"} if choice.startswith("text/") else {}}
+        else:
+            content["application/json"] = {"schema": schemas[repr(choice)]}
+    return content
+
+
+def _choices(body: Any) -> tuple[Any, ...]:
+    return body if isinstance(body, tuple) else (body,)
 
 
 def _identifier(endpoint: Endpoint) -> str:

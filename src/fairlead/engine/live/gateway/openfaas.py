@@ -12,7 +12,7 @@ from fairlead.engine.live.gateway.apps import InstanceCount
 from fairlead.engine.live.gateway.asynchronous import ACCEPT_ERRORS, ACCEPT_HEADERS, Acceptance, keep
 from fairlead.engine.live.gateway.bodies import deadline_s, raw_value, read_json, to_value
 from fairlead.engine.live.gateway.calls import CALL_ERRORS, output
-from fairlead.engine.live.gateway.deployments import NAME, deploy, remove, scale_function
+from fairlead.engine.live.gateway.deployments import NAME, deploy, remove, require_upload, scale_function
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
@@ -33,10 +33,11 @@ _{mark}.workflow({service!r}, _{mark}.function(name={service!r})({handler}){slo}
 """
 
 
-class Registration(msgspec.Struct, forbid_unknown_fields=True):
+class Registration(msgspec.Struct):
     """A function as Python text; `handler` names what is called, with one argument.
 
-    Text that declares an app of the service's name itself is taken as it is.
+    Text that declares an app of the service's name itself is taken as it is. Other fields, such as the `image` and
+    `envProcess` of OpenFaaS, are ignored.
     """
 
     service: Annotated[str, msgspec.Meta(pattern=f"^{NAME.pattern}$")]
@@ -45,21 +46,25 @@ class Registration(msgspec.Struct, forbid_unknown_fields=True):
     slo_ms: Annotated[float, msgspec.Meta(gt=0, le=1e12)] | None = None
 
 
-class Deletion(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """Which function goes."""
+class Deletion(msgspec.Struct, rename="camel"):
+    """Which function is removed. Other fields are ignored."""
 
     function_name: str
 
 
-class ReplicaCount(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
-    """How many instances a function is held at."""
+class ReplicaCount(msgspec.Struct, rename="camel"):
+    """How many instances a function is held at. Other fields are ignored."""
 
     replicas: InstanceCount
     service_name: str | None = None
 
 
 class FunctionEntry(msgspec.Struct, rename="camel"):
-    """A function in the list. `replicas` counts instances, `available_replicas` those that are ready."""
+    """A workflow in the list: its name can be called at `/function/{name}`.
+
+    `replicas` counts the instances of that of its functions which has the fewest, `available_replicas` those that are
+    ready. `invocation_count` counts requests.
+    """
 
     name: str
     image: str
@@ -75,21 +80,37 @@ _counts = msgspec.json.Decoder(ReplicaCount)
 
 
 async def listing(gateway: "Gateway", exchange: Exchange) -> Reply:
-    """Every function of every app."""
-    return json_reply(
-        [
-            FunctionEntry(
-                name=function.name if function.name == app.name else f"{app.name}.{function.name}",
-                image="",
-                namespace=app.name,
-                invocation_count=function.invocations,
-                replicas=function.starting + function.idle + function.busy,
-                available_replicas=function.idle + function.busy,
+    """Every workflow of every app."""
+    manifests = {manifest.name: manifest for manifest in gateway.host.manifests()}
+    entries = []
+    for app in gateway.host.status().apps:
+        functions = {function.name: function for function in app.functions}
+        specs = {spec.name: spec for spec in manifests[app.name].workflows} if app.name in manifests else {}
+        for workflow in app.workflows:
+            if workflow.name not in specs:
+                continue  # it has just been replaced
+            used = [functions[stage.function] for stage in specs[workflow.name].stages if stage.function in functions]
+            entries.append(
+                FunctionEntry(
+                    name=_listed(gateway, app.name, workflow.name),
+                    image="",
+                    namespace=app.name,
+                    invocation_count=workflow.offered,
+                    replicas=min((one.starting + one.idle + one.busy for one in used), default=0),
+                    available_replicas=min((one.idle + one.busy for one in used), default=0),
+                )
             )
-            for app in gateway.host.status().apps
-            for function in app.functions
-        ]
-    )
+    return json_reply(entries)
+
+
+def _listed(gateway: "Gateway", app: str, workflow: str) -> str:
+    """The name by which a workflow is called: that of its app alone where both are the same and no other has it."""
+    full = f"{app}.{workflow}"
+    try:
+        is_short = workflow == app and gateway.intake.full_name(workflow) == full
+    except Problem:
+        return full  # two apps have a workflow of that name
+    return workflow if is_short else full
 
 
 async def create(gateway: "Gateway", exchange: Exchange) -> Reply:
@@ -103,7 +124,7 @@ async def update(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 
 async def _register(gateway: "Gateway", exchange: Exchange, *, replace: bool) -> Reply:
-    body = await read_json(exchange, _registrations)
+    body = read_json(exchange, _registrations)
     manifest = await deploy(gateway, body.service, alone(body), replace=replace)
     return json_reply(_functions_of(manifest), 202)
 
@@ -121,7 +142,8 @@ def alone(registration: Registration) -> str:
 
 async def delete(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Remove a function that was registered alone."""
-    body = await read_json(exchange, _deletions)
+    require_upload(gateway)
+    body = read_json(exchange, _deletions)
     manifest, _ = find_function(gateway, body.function_name)
     if len(manifest.functions) > 1:
         message = f"{body.function_name!r} is a part of the app {manifest.name!r}: remove that with DELETE /v1/apps."
@@ -132,7 +154,7 @@ async def delete(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 async def scale(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Hold a function at a number of instances."""
-    body = await read_json(exchange, _counts)
+    body = read_json(exchange, _counts)
     (name,) = exchange.names
     if body.service_name not in (None, name):
         message = f"The path names {name[:80]!r} and the body {str(body.service_name)[:80]!r}: they must agree."
@@ -144,8 +166,7 @@ async def scale(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Call with a raw body; the answer's content type follows from what the function gave."""
-    body = await exchange.body()
-    value = raw_value(exchange.header(b"content-type") or "", body)
+    value = raw_value(exchange.header(b"content-type") or "", exchange.body, gateway.settings.max_containers)
     _, ending = await gateway.intake.run(
         exchange.names[0],
         to_value(value),
@@ -153,21 +174,23 @@ async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
         budget_usd=None,
         connection=exchange.connection,
     )
-    given = output(gateway.host, ending)
-    if isinstance(given, bytes):
-        return Reply(200, given, content_type=b"application/octet-stream")
-    if isinstance(given, str):
-        return Reply(200, given.encode("utf-8", "replace"), content_type=b"text/plain; charset=utf-8")
     try:
-        return Reply(200, to_json(given))
+        return await output(gateway.host, ending, _reply_of)
     except (TypeError, ValueError, RecursionError) as error:
         raise Problem(502, "no_json_form", f"The answer has no JSON form: {error}.") from None
 
 
+def _reply_of(given: object) -> Reply:
+    if isinstance(given, bytes):
+        return Reply(200, given, content_type=b"application/octet-stream")
+    if isinstance(given, str):
+        return Reply(200, given.encode("utf-8", "replace"), content_type=b"text/plain; charset=utf-8")
+    return Reply(200, to_json(given))
+
+
 async def call_async(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Accept a call with a raw body; `X-Callback-Url` is told of its end."""
-    body = await exchange.body()
-    value = raw_value(exchange.header(b"content-type") or "", body)
+    value = raw_value(exchange.header(b"content-type") or "", exchange.body, gateway.settings.max_containers)
     return await keep(
         gateway,
         exchange,
@@ -179,7 +202,10 @@ async def call_async(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 
 def find_function(gateway: "Gateway", name: str) -> tuple[Manifest, str]:
-    """The app and the function of "app.function", or of "function" where that is unique; else 404."""
+    """The app and the function of "app.function", or of "function" where that is unique; else 404.
+
+    The name of a workflow stands for its function, if it has only one; for more it is 409, which names them.
+    """
     found: dict[str, list[tuple[Manifest, str]]] = {}
     for manifest in gateway.host.manifests():
         for function in manifest.functions:
@@ -188,7 +214,15 @@ def find_function(gateway: "Gateway", name: str) -> tuple[Manifest, str]:
     matches = found.get(name, [])
     if len(matches) == 1:
         return matches[0]
-    raise Problem(404, "unknown_function", str(UnknownNameError("function", name[:200], found)))
+    try:
+        manifest, workflow = gateway.host.workflow(name)
+    except UnknownNameError:
+        raise Problem(404, "unknown_function", str(UnknownNameError("function", name[:200], found))) from None
+    functions = sorted({stage.function for stage in workflow.stages})
+    if len(functions) > 1:
+        listed = ", ".join(f"{manifest.name}.{function}" for function in functions)
+        raise Problem(409, "part_of_app", f"{name!r} is a workflow of several functions; name one of them: {listed}.")
+    return manifest, functions[0]
 
 
 class RegisteredFunctions(msgspec.Struct):
@@ -217,7 +251,7 @@ ENDPOINTS = (
         "GET",
         "/system/functions",
         listing,
-        "Every function of every app",
+        "Every workflow of every app",
         _TAG,
         {200: Answer("The functions.", list[FunctionEntry])},
     ),
@@ -248,7 +282,7 @@ ENDPOINTS = (
         "Remove a function that was registered alone",
         _TAG,
         {202: Answer("It takes no more requests.", RegisteredFunctions)},
-        errors=(400, 404, 408, 409, 413, 415),
+        errors=(400, 403, 404, 408, 409, 413, 415, 507),
         body=Deletion,
     ),
     Endpoint(

@@ -1,11 +1,19 @@
-"""`/docs`: the interface on one page that needs nothing from elsewhere."""
+"""`/` and `/docs`: what is served and every endpoint, on pages that need nothing from elsewhere."""
 
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from html import escape
 from itertools import groupby
 
+import msgspec
+
+from fairlead.app.manifest import Manifest
 from fairlead.engine.live.gateway.endpoints import Endpoint
 from fairlead.engine.live.gateway.version import VERSION
+from fairlead.engine.live.values import decode, to_json
+
+_LONGEST_EXAMPLE = 200  # bytes of an example that is shown in a call
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1c2733 }
@@ -19,11 +27,9 @@ h2 { border-color: #33404c } .quiet { color: #93a3b1 } a { color: #7cc4ee } }
 
 
 def document_page(endpoints: Sequence[Endpoint]) -> bytes:
-    """The page."""
+    """Every endpoint, for people."""
     parts = [
-        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Fairlead gateway</title>",
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
-        f"<style>{_STYLE}</style></head><body><h1>Fairlead gateway</h1>",
+        f"{_head('Fairlead gateway', _STYLE)}<h1>Fairlead gateway</h1>",
         f"<p class='quiet'>Version {escape(VERSION)}. For programs: <a href='/openapi.json'>openapi.json</a>.</p>",
     ]
     for tag, group in groupby(endpoints, key=lambda endpoint: endpoint.tag):
@@ -50,3 +56,113 @@ def _endpoint(endpoint: Endpoint) -> str:
         f"<details><summary><span class='method'>{endpoint.method}</span> <code>{escape(endpoint.path)}</code> "
         f"<span class='quiet'>{escape(endpoint.summary)}</span></summary>{text}<table>{''.join(rows)}</table></details>"
     )
+
+
+_HOME_STYLE = """
+:root { color-scheme: light dark; --ink: #1c2733; --quiet: #5b6b7a; --line: #d5dde4; --page: #f6f8fa; --card: #fff;
+--link: #0b5c8a; --good: #1a7f4b; --bad: #a8480f }
+@media (prefers-color-scheme: dark) { :root { --ink: #dde5ec; --quiet: #93a3b1; --line: #33404c; --page: #14191f;
+--card: #1b222a; --link: #7cc4ee; --good: #5fcf97; --bad: #f0a271 } }
+* { box-sizing: border-box }
+body { font: 15px/1.55 system-ui, sans-serif; max-width: 52rem; margin: 3rem auto; padding: 0 1rem; color: var(--ink);
+background: var(--page) }
+h1 { margin: 0; font-size: 1.7rem } h2 { margin: 0 0 .6rem; font-size: 1.1rem } a { color: var(--link) }
+.quiet { color: var(--quiet) } .good { color: var(--good) } .bad { color: var(--bad) }
+nav { margin: 1rem 0 2rem } nav a { display: inline-block; margin: 0 1.2rem .3rem 0 }
+section { margin: 0 0 1rem; padding: 1rem 1.2rem; border: 1px solid var(--line); border-radius: .5rem;
+background: var(--card) }
+p { margin: .3rem 0 } pre { margin: .3rem 0 1rem; padding: .6rem .8rem; overflow-x: auto; background: var(--page);
+border: 1px solid var(--line); border-radius: .35rem; font-size: 13px } section > pre:last-child { margin-bottom: 0 }
+"""
+_LINKS = {
+    "/docs": "every endpoint",
+    "/openapi.json": "the same for programs",
+    "/metrics": "for Prometheus",
+    "/readyz": "readiness",
+    "/v1/status": "status",
+}
+
+
+class WorkflowLink(msgspec.Struct):
+    """A workflow that can be called: its path, its SLO in seconds, and an example call for a shell."""
+
+    name: str
+    path: str
+    slo_s: float | None
+    example: str
+
+
+class AppLink(msgspec.Struct):
+    """An app and its workflows."""
+
+    name: str
+    policy: str
+    workflows: list[WorkflowLink]
+
+
+class Home(msgspec.Struct):
+    """What is served here. `apps` is null for a caller without the token, where one is needed."""
+
+    name: str
+    version: str
+    ready: bool
+    apps: list[AppLink] | None
+    links: dict[str, str]
+
+
+def home(manifests: Sequence[Manifest] | None, *, address: str, has_token: bool, is_ready: bool) -> Home:
+    """The contents of the first page; `address` is scheme, host and port by which the caller reached it."""
+    apps = None
+    if manifests is not None:
+        names = Counter(spec.name for manifest in manifests for spec in manifest.workflows)
+        apps = []
+        for manifest in manifests:
+            links = []
+            for spec in manifest.workflows:
+                called = spec.name if names[spec.name] == 1 else f"{manifest.name}.{spec.name}"
+                path = f"/v1/workflows/{called}"
+                links.append(WorkflowLink(called, path, spec.slo_s, _curl(address + path, has_token, spec.example)))
+            apps.append(AppLink(manifest.name, manifest.policy, links))
+    return Home("fairlead", VERSION, is_ready, apps, _LINKS)
+
+
+def home_page(shown: Home) -> bytes:
+    """The first page, for people. It needs nothing from elsewhere."""
+    state = "<span class='good'>ready</span>" if shown.ready else "<span class='bad'>not ready</span>"
+    links = "".join(f"<a href='{path}' title='{text}'>{path}</a>" for path, text in shown.links.items())
+    parts = [
+        _head("Fairlead", _HOME_STYLE),
+        f"<h1>Fairlead</h1><p class='quiet'>Version {escape(shown.version)} · {state}</p><nav>{links}</nav>",
+    ]
+    if shown.apps is None:
+        found = "Send the token as <code>Authorization: Bearer TOKEN</code> to see what is served here."
+        parts.append(f"<section><p>{found}</p></section>")
+    elif not shown.apps:
+        parts.append("<section><p>No app is served yet.</p></section>")
+    for app in shown.apps or ():
+        parts.append(f"<section><h2>{escape(app.name)} <span class='quiet'>{escape(app.policy)}</span></h2>")
+        for workflow in app.workflows:
+            slo = "no SLO" if workflow.slo_s is None else f"SLO {workflow.slo_s * 1e3:g} ms"
+            parts.append(f"<p><b>{escape(workflow.name)}</b> <span class='quiet'>{slo}</span></p>")
+            parts.append(f"<pre>{escape(workflow.example)}</pre>")
+        parts.append("</section>")
+    parts.append("</body></html>")
+    return "".join(parts).encode()
+
+
+def _head(title: str, style: str) -> str:
+    return (
+        f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>"
+        f"<meta name='viewport' content='width=device-width, initial-scale=1'><style>{style}</style></head><body>"
+    )
+
+
+def _curl(url: str, has_token: bool, example: bytes | None) -> str:
+    """A call for a shell; with the workflow's own example, if that is short and JSON."""
+    token = ' \\\n  -H "authorization: Bearer $FAIRLEAD_TOKEN"' if has_token else ""
+    body = '{"input": null}'
+    if example is not None and len(example) <= _LONGEST_EXAMPLE:
+        with suppress(TypeError, ValueError):
+            body = '{"input": ' + to_json(decode(example)).decode() + "}"
+    quoted = body.replace("'", "'\\''")
+    return f"curl {url}{token} \\\n  -H 'content-type: application/json' -d '{quoted}'"

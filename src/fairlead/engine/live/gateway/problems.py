@@ -1,6 +1,5 @@
 """Answers that are not what was asked for: one exception, one body."""
 
-import json
 from collections.abc import Sequence
 from math import ceil
 
@@ -58,14 +57,3 @@ def retry_headers(after_s: float) -> Headers:
     """`Retry-After` in whole seconds, never less than asked for, and `Retry-After-Ms`, which clients of ours read."""
     after_ms = max(1, ceil(after_s * 1e3))
     return [(b"retry-after", b"%d" % -(-after_ms // 1000)), (b"retry-after-ms", b"%d" % after_ms)]
-
-
-def raw_refusal(status: int, phrase: str, code: str, message: str) -> bytes:
-    """A whole answer as bytes, for a connection that never becomes an exchange."""
-    body = json.dumps({"error": {"code": code, "message": message, "reason": None}}).encode()
-    retry = "retry-after: 1\r\nretry-after-ms: 1000\r\n" if status == 503 else ""
-    head = (
-        f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        f"{retry}connection: close\r\n\r\n"
-    )
-    return head.encode() + body

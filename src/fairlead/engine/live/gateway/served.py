@@ -53,7 +53,8 @@ class Served(Protocol):
         budget_usd: float | None = None,
         done: Callable[[Ending], None],
     ) -> Accepted:
-        """Take a request; `done` is called once, later, however it ends. UnknownNameError if there is no such workflow.
+        """Take a request; `done` is called once, later, however it ends. UnknownNameError if there is no such workflow,
+        InputError if it cannot take this input.
 
         The deadline is in seconds from now: None for the workflow's own, infinity for none.
         """
@@ -92,7 +93,15 @@ class Served(Protocol):
         ...
 
     def read(self, value: Value) -> object:
-        """What a value stands for, decoded."""
+        """What a value stands for, decoded. May be called from any thread."""
+        ...
+
+    def encoded(self, value: Value) -> bytes:
+        """A value as MessagePack. May be called from any thread."""
+        ...
+
+    def size_bytes(self, value: Value) -> int:
+        """How many bytes a value has as MessagePack."""
         ...
 
     def release(self, value: Value) -> None:

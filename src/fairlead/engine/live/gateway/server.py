@@ -4,26 +4,27 @@ import asyncio
 import logging
 import resource
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
-
-import uvicorn
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
 
 from fairlead.engine.live.callbacks import AllowList, Courier
 from fairlead.engine.live.gateway.app import Gateway
-from fairlead.engine.live.gateway.connections import Census, LimitedProtocol
-from fairlead.engine.live.gateway.inbox import Inbox
+from fairlead.engine.live.gateway.connections import Connections
+from fairlead.engine.live.gateway.inbox import Inbox, Room
 from fairlead.engine.live.gateway.intake import Intake
 from fairlead.engine.live.gateway.metrics import Meter
+from fairlead.engine.live.gateway.protocol import HttpConnection
 from fairlead.engine.live.gateway.runner import Runner
 from fairlead.engine.live.gateway.served import Served
 from fairlead.engine.live.gateway.settings import Settings
 from fairlead.engine.live.gateway.tallies import Tallies
 from fairlead.engine.live.journal import Journal
+from fairlead.errors import ConfigError, Fault
 
 _SPARE_DESCRIPTORS = 512  # for instances, the journal, logs
 _LAST_ANSWERS_S = 2.0
+_BACKLOG = 4096
 _log = logging.getLogger("fairlead.gateway")
 
 
@@ -38,6 +39,7 @@ async def serve(
         ConfigError: The settings are wrong, or the journal is in use.
     """
     settings.check(sockets)
+    security = tls_context(settings)
     allowed = AllowList(settings.callback_prefixes)
     _raise_descriptor_limit(settings.max_connections + _SPARE_DESCRIPTORS)
     pending = await journal.open()
@@ -45,33 +47,18 @@ async def serve(
         for notice in journal.notices:
             _log.warning("%s", notice)
         courier = Courier(journal, allowed, secret=settings.callback_secret)
-        intake = Intake(host, Inbox(settings.max_open), Tallies())
+        intake = Intake(host, Inbox(settings.max_open), Tallies(), settings)
         runner = Runner(journal, intake, settings.max_async)
-        census = Census()
-        config = uvicorn.Config(
-            app=lambda *_: None,  # replaced below: the meter needs the server
-            http=partial(LimitedProtocol, settings=settings, census=census),  # type: ignore[arg-type]
-            loop="none",
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=settings.idle_limit_s,  # type: ignore[arg-type]
-            timeout_graceful_shutdown=_LAST_ANSWERS_S,  # type: ignore[arg-type]
-        )
-        server = _Server(config)
-        meter = Meter(intake, runner, census, lambda: len(server.server_state.connections), courier.stats)
-        config.app = Gateway(host, settings, intake, runner, courier, meter)
-        watching = asyncio.ensure_future(meter.lag.watch())
-        serving = asyncio.ensure_future(server.serve(list(sockets)))
-        stopping = asyncio.ensure_future(stop.wait())
+        connections = Connections(settings)
+        meter = Meter(intake, runner, connections.census, connections.__len__, courier.stats)
+        gateway = Gateway(host, settings, intake, runner, courier, meter)
+        loop = asyncio.get_running_loop()
+        watches = [asyncio.ensure_future(meter.lag.watch()), asyncio.ensure_future(connections.sweep(loop.time))]
+        servers = await _listen(gateway, connections, settings, sockets, security)
         try:
             courier.start()
             runner.resume(pending)
-            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await stop.wait()
             intake.is_stopping = True  # from here on: not ready, new calls refused, open ones go on
             runner.begin_stop()
             if not await host.drain(settings.drain_limit_s):
@@ -79,20 +66,58 @@ async def serve(
         finally:
             await runner.stop()
             await courier.close()
-            server.should_exit = True
-            stopping.cancel()
-            watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
-            await serving
+            for server in servers:
+                server.close()
+            connections.close_idle()
+            await connections.emptied(_LAST_ANSWERS_S)
+            for watch in watches:
+                watch.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
     finally:
         await journal.close()
 
 
-class _Server(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield  # signals are the process's own business: it sets `stop`
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """What TLS needs, where it is asked for. ConfigError says what is wrong with the files."""
+    if settings.certfile is None or settings.keyfile is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(settings.certfile, settings.keyfile, password=_no_password)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        fault = Fault("", f"cannot be used as certificate chain and private key in PEM form: {why}.")
+        raise ConfigError(f"{settings.certfile}, {settings.keyfile}", [fault]) from None
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted; give one without a password")
+
+
+async def _listen(
+    gateway: Gateway,
+    connections: Connections,
+    settings: Settings,
+    sockets: Sequence[socket.socket],
+    security: ssl.SSLContext | None,
+) -> list[asyncio.Server]:
+    room = Room(settings.max_open_bytes)
+
+    def connection() -> HttpConnection:
+        return HttpConnection(gateway, connections, settings, room)
+
+    loop = asyncio.get_running_loop()
+    handshake_s = None if security is None else settings.receive_limit_s
+    servers: list[asyncio.Server] = []
+    for listening in sockets:
+        listen = loop.create_unix_server if listening.family == socket.AF_UNIX else loop.create_server
+        servers.append(
+            await listen(connection, sock=listening, backlog=_BACKLOG, ssl=security, ssl_handshake_timeout=handshake_s)
+        )
+    return servers
 
 
 def _raise_descriptor_limit(needed: int) -> None:

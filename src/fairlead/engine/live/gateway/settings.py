@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.app.secrets import TOKEN
 from fairlead.errors import ConfigError, Fault
 
-TOKEN_VARIABLE = "FAIRLEAD_TOKEN"
 _LEAST_TOKEN = 16
 
 
@@ -52,13 +52,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             if not getattr(self, name) > 0
         ]
         if self.token is None and self.allow_deploy:
-            faults.append(Fault("allow_deploy", f"needs a token: set {TOKEN_VARIABLE}, or give a token file."))
+            faults.append(Fault("allow_deploy", f"needs a token: set {TOKEN}, or give a token file."))
         if (self.certfile is None) != (self.keyfile is None):
             faults.append(Fault("certfile", "and keyfile belong together: give both, or neither."))
         if self.token is not None:
             faults += _faults_of_token(self.token)
         faults += [
-            Fault("host", f"{place} can be reached by others: set {TOKEN_VARIABLE}, or listen on 127.0.0.1.")
+            Fault("host", f"{place} can be reached by others: set {TOKEN}, or listen on 127.0.0.1.")
             for place in map(_address, sockets)
             if self.token is None and not _is_loopback(place)
         ]
@@ -77,8 +77,8 @@ LIMITS = {
 def read_token(file: Path | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
     """The token from a file, or from the environment; None if neither is given. ConfigError says what is wrong."""
     if file is None:
-        token = environment.get(TOKEN_VARIABLE)
-        source = TOKEN_VARIABLE
+        token = environment.get(TOKEN)
+        source = TOKEN
         if token is None:
             return None
     else:

@@ -1,26 +1,48 @@
 """What the gateway counts of requests that ended: plain numbers, cheap to add to; `metrics` shows them."""
 
 from bisect import bisect_left
+from collections.abc import Mapping
+from typing import get_args
 
-from fairlead.engine.live.values import Ending
+from fairlead.engine.live.gateway.reasons import CODES, code_of
+from fairlead.engine.live.values import Ending, Outcome
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-REASONS_KEPT = 32
+CAUSES = ("queue", "cold", "service", "rejected", "dropped", "failed")
 
 
 class Tally:
-    """Totals of one workflow since the gateway started."""
+    """Totals of one workflow since the gateway started. Every count exists, and is 0, from the start."""
 
-    __slots__ = ("buckets", "cost_usd", "in_time", "late", "latency_s", "outcomes", "refusals")
+    __slots__ = ("bounds_s", "buckets", "cost_usd", "in_time", "late", "latency_s", "outcomes", "refusals", "slo_s")
 
     def __init__(self) -> None:
-        self.outcomes: dict[str, int] = {}
+        self.outcomes = dict.fromkeys(get_args(Outcome), 0)
         self.in_time = 0
-        self.late: dict[str, int] = {}  # by cause
-        self.refusals: dict[str, int] = {}  # by reason
+        self.late = dict.fromkeys(CAUSES, 0)
+        self.refusals = dict.fromkeys(CODES, 0)  # rejected and dropped requests, by the code of the reason
         self.cost_usd = 0.0
         self.latency_s = 0.0
+        self.slo_s: float | None = None
+        self.bounds_s = list(BOUNDS_S)
         self.buckets = [0] * (len(BOUNDS_S) + 1)
+
+    def set_slo(self, slo_s: float | None) -> None:
+        """Give the histogram of latencies a bound at the workflow's SLO, instead of the bound at its former one.
+
+        No count is lost. Requests that ended before, in the bucket that the new bound divides, count as above it.
+        """
+        if slo_s == self.slo_s:
+            return
+        if self.slo_s is not None and self.slo_s not in BOUNDS_S:
+            place = self.bounds_s.index(self.slo_s)
+            del self.bounds_s[place]
+            self.buckets[place] += self.buckets.pop(place + 1)
+        if slo_s is not None and slo_s not in BOUNDS_S:
+            place = bisect_left(self.bounds_s, slo_s)
+            self.bounds_s.insert(place, slo_s)
+            self.buckets.insert(place, 0)
+        self.slo_s = slo_s
 
 
 class Tallies:
@@ -36,35 +58,32 @@ class Tallies:
             tally = self.by_workflow[workflow] = Tally()
         return tally
 
+    def serve(self, slos_s: Mapping[str, float | None]) -> None:
+        """Count for these workflows from now on, each with the bound of its SLO; those that went keep their totals."""
+        for workflow, slo_s in slos_s.items():
+            self.of(workflow).set_slo(slo_s)
+
     def ended(self, workflow: str, ending: Ending) -> None:
         """Count a request that the runtime took."""
         tally = self.of(workflow)
         outcome = ending.outcome
-        tally.outcomes[outcome] = tally.outcomes.get(outcome, 0) + 1
+        tally.outcomes[outcome] += 1
         tally.cost_usd += ending.cost_usd
         if outcome == "completed":
             latency_s = ending.latency_s
             tally.latency_s += latency_s
-            tally.buckets[bisect_left(BOUNDS_S, latency_s)] += 1
+            tally.buckets[bisect_left(tally.bounds_s, latency_s)] += 1
         elif outcome in ("rejected", "dropped"):
-            _count(tally.refusals, ending.reason or outcome)
+            tally.refusals[code_of(ending)] += 1
         cause = ending.cause
         if cause is None:
             tally.in_time += 1
         elif cause != "cancelled":  # the client's own doing is no violation
-            tally.late[cause] = tally.late.get(cause, 0) + 1
+            tally.late[cause] += 1
 
     def turned_away(self, workflow: str) -> None:
         """Count a request that found no place."""
         tally = self.of(workflow)
-        tally.outcomes["rejected"] = tally.outcomes.get("rejected", 0) + 1
-        tally.late["rejected"] = tally.late.get("rejected", 0) + 1
-        _count(tally.refusals, "inbox-full")
-
-
-def _count(counts: dict[str, int], reason: str) -> None:
-    # A reason is a policy's own text: a number in it must not give a label of its own to every request.
-    key = " ".join(word for word in reason.split()[:6] if not any(character.isdigit() for character in word))[:60]
-    if not key or (key not in counts and len(counts) >= REASONS_KEPT):
-        key = "other"
-    counts[key] = counts.get(key, 0) + 1
+        tally.outcomes["rejected"] += 1
+        tally.late["rejected"] += 1
+        tally.refusals["inbox_full"] += 1

@@ -1,6 +1,7 @@
 """What goes into the journal and what comes out of it, and how it can refuse.
 
-Instants here are Unix times: they must mean the same after a restart, unlike the run's clock.
+Instants here are Unix times: they must mean the same after a restart, unlike the run's clock. Ages are not measured by
+them, since the wall clock can be set: see `age.Age`.
 """
 
 import re
@@ -136,6 +137,7 @@ class JournalStats(msgspec.Struct, frozen=True, kw_only=True):
 
     open: int  # accepted, not ended
     finished: int  # ended and still kept
+    keys: int  # idempotency keys that are kept without their request
     undelivered: int
     unwritten: int  # endings that are not on disk yet
     bytes: int  # of the file and its log
@@ -158,6 +160,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     retention_s: float = 3600.0
     keep_finished: int = 100_000
+    keep_keys: int = 4_000_000
     max_open: int = 100_000
     max_bytes: int = 4 * 2**30
     max_attempts: int = 100

@@ -49,25 +49,30 @@ class Journal:
         *,
         retention_s: float = 3600.0,
         keep_finished: int = 100_000,
+        keep_keys: int = 4_000_000,
         max_open: int = 100_000,
         max_bytes: int = 4 * 2**30,
         max_attempts: int = 100,
         clock: Callable[[], float] = time.time,
+        elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._limits = Limits(
             retention_s=retention_s,
             keep_finished=keep_finished,
+            keep_keys=keep_keys,
             max_open=max_open,
             max_bytes=max_bytes,
             max_attempts=max_attempts,
         )
         self._clock = clock
+        self._elapsed = elapsed
         self._queued_bytes = 0
         self._unwritten: dict[str, int] = {}  # endings on their way to the disk, with their size
         self._unwritten_bytes = 0
         self._ignored = 0
         self._watchers: dict[str, set[asyncio.Event]] = {}
+        self._settling: dict[str, list[asyncio.Future[None]]] = {}
         self._on_undelivered: Callable[[Undelivered], None] | None = None
         self._writer: Writer | None = None
         self.notices: tuple[str, ...] = ()  # what the operator should know of the file; known when it is open
@@ -90,7 +95,7 @@ class Journal:
         try:
             connection, self.notices = open_file(self._path)
             try:
-                self._store = store = Store(connection, self._path, self._limits)
+                self._store = store = Store(connection, self._path, self._limits, self._elapsed)
                 pending = store.pending()
                 self._undelivered_at_start = list(store.waiting_callbacks())
                 self._reader = connect(self._path)
@@ -100,7 +105,7 @@ class Journal:
         except BaseException:
             self._lock.release()
             raise
-        self._writer = Writer(store, self._clock, self._tell)
+        self._writer = Writer(store, self._tell)
         self._writer.start()
         return pending
 
@@ -114,6 +119,8 @@ class Journal:
         writer = self._writer
         if writer is None:
             raise JournalFullError(f"{self._path}: the journal is closed. The request was not accepted.")
+        if writer.death is not None:
+            raise JournalFullError(f"The journal cannot be written: {writer.death}. The request was not accepted.")
         size = len(entry.body)
         if self._queued_bytes + size > _QUEUED_BYTES:
             raise JournalFullError("Too many bytes wait to be written to the journal. The request was not accepted.")
@@ -173,6 +180,27 @@ class Journal:
         self._unwritten_bytes += size
         self._writer.put(FinalOp(id, final, self._clock()))
 
+    async def settled(self, id: str, timeout_s: float = 5.0) -> Entry | None:
+        """What is on disk of a request once an ending that is on its way is there too.
+
+        Raises JournalFullError where the disk does not take the ending now, or not in time. It stays in memory then,
+        and is written when there is room; after a crash before that, the request is done again.
+        """
+        if id in self._unwritten:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._settling.setdefault(id, []).append(waiter)
+            try:
+                await asyncio.wait_for(waiter, timeout_s)
+            except TimeoutError:
+                what = f"The end of request {id} has not reached the disk within {timeout_s:g} s."
+                raise JournalFullError(what) from None
+        return await self.get(id)
+
+    @property
+    def death(self) -> str | None:
+        """Why the journal's thread has ended by itself; None while it lives, and before and after its time."""
+        return None if self._writer is None else self._writer.death
+
     async def get(self, id: str) -> Entry | None:
         """What is on disk of a request; None if it is unknown, or was forgotten."""
         return await self._read(read_entry, id)
@@ -217,6 +245,7 @@ class Journal:
         return JournalStats(
             open=store.open,
             finished=store.finished,
+            keys=store.keys,
             undelivered=store.undelivered,
             unwritten=len(self._unwritten),
             bytes=writer.file_bytes,
@@ -270,6 +299,13 @@ class Journal:
             self._unwritten_bytes -= self._unwritten.pop(id, 0)
             for event in self._watchers.get(id, ()):
                 event.set()
+            for waiter in self._settling.pop(id, ()):
+                if not waiter.done():
+                    waiter.set_result(None)
+        for id, why in written.unwritten:
+            for waiter in self._settling.pop(id, ()):
+                if not waiter.done():
+                    waiter.set_exception(JournalFullError(f"The end of request {id} cannot be written: {why}."))
         for undelivered in written.undelivered:
             if self._on_undelivered is None:
                 self._undelivered_at_start.append(undelivered)

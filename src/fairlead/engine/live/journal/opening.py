@@ -13,7 +13,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from fairlead.engine.live.journal.entries import ID_PATTERN, JournalFullError
-from fairlead.engine.live.journal.store import APPLICATION_ID, VERSION, connect, create
+from fairlead.engine.live.journal.schema import APPLICATION_ID, VERSION, bring_up_to_date, create
+from fairlead.engine.live.journal.store import connect
 from fairlead.errors import ConfigError, Fault
 
 _CHECKED_BYTES = 256 * 2**20  # a larger file is not read through at each start: that would take seconds
@@ -104,13 +105,14 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
         return
     if application != APPLICATION_ID:
         raise _unusable(path, "is a database of another program. Choose another --state folder.")
-    if version != VERSION:
+    if version not in range(1, VERSION + 1):
         message = f"has format {version}, and this version reads format {VERSION}. Choose another --state folder."
         raise _unusable(path, message)
     if path.stat().st_size <= _CHECKED_BYTES:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise _Damaged(verdict)
+    bring_up_to_date(connection, version)
 
 
 class _Damaged(sqlite3.DatabaseError):
@@ -143,11 +145,12 @@ def _move_aside(path: Path) -> Path:
 
 def _salvage(damaged: Path, into: sqlite3.Connection) -> int:
     """Copy every request that can be read; the number of them."""
-    names = [name for _, name, *_ in into.execute("PRAGMA table_info(requests)") if name != "seq"]
+    # Without the column of ages, which an earlier format lacks: they begin anew.
+    names = [name for _, name, *_ in into.execute("PRAGMA table_info(requests)") if name not in ("seq", "ended_on")]
     columns, marks = ", ".join(names), ", ".join("?" * len(names))
     kept = 0
     into.execute("BEGIN IMMEDIATE")
-    for row in _readable(damaged, columns):
+    for row in _readable(damaged, "requests", columns, "seq"):
         fields = dict(zip(names, row, strict=True))
         is_open = fields["finished_at"] is None
         if not (
@@ -160,11 +163,15 @@ def _salvage(damaged: Path, into: sqlite3.Connection) -> int:
             kept += into.execute(f"INSERT OR IGNORE INTO requests ({columns}) VALUES ({marks})", row).rowcount
         except sqlite3.IntegrityError:  # a column is missing: half a row
             continue
+    into.execute("UPDATE requests SET ended_on = 0 WHERE finished_at IS NOT NULL")
+    for key in _readable(damaged, "keys", "workflow, key, id, digest", "key"):
+        with suppress(sqlite3.IntegrityError):
+            into.execute("INSERT OR IGNORE INTO keys VALUES (?, ?, ?, ?, 0)", key)
     into.execute("COMMIT")
     return kept
 
 
-def _readable(damaged: Path, columns: str) -> Iterator[tuple[object, ...]]:
+def _readable(damaged: Path, table: str, columns: str, by: str) -> Iterator[tuple[object, ...]]:
     """Rows from the front up to the damage, and from the back up to the damage."""
     for order in ("ASC", "DESC"):
         try:
@@ -172,7 +179,7 @@ def _readable(damaged: Path, columns: str) -> Iterator[tuple[object, ...]]:
         except sqlite3.DatabaseError:
             return
         try:
-            yield from connection.execute(f"SELECT {columns} FROM requests ORDER BY seq {order}")
+            yield from connection.execute(f"SELECT {columns} FROM {table} ORDER BY {by} {order}")
             return
         except (sqlite3.DatabaseError, UnicodeDecodeError):
             continue

@@ -2,10 +2,11 @@
 
 import hashlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
 
+from fairlead.engine.live.journal.age import Age
 from fairlead.engine.live.journal.entries import (
     Accept,
     Accepted,
@@ -23,8 +24,6 @@ from fairlead.engine.live.journal.entries import (
 )
 from fairlead.errors import FairleadError
 
-APPLICATION_ID = 0x46524C44  # "FRLD"
-VERSION = 1
 COLUMNS = (
     "id, workflow, state, attempts, accepted_at, deadline, request_id, traceparent, callback_url, finished_at, reason, "
     "cost_usd, delivery, delivery_attempts, delivery_note, result"
@@ -36,43 +35,6 @@ _PRUNED_FOR_SPACE = 16  # at once: results may be large
 _LEAST_KEPT_S = 60.0  # a result is not pruned for its size before somebody could fetch it
 _VACUUMED_AT_ONCE = 512  # pages
 _SPARE_PAGES = 1024  # free pages that are kept for the next requests
-
-_SCHEMA = f"""
-PRAGMA auto_vacuum = INCREMENTAL;
-PRAGMA journal_mode = WAL;
-BEGIN IMMEDIATE;
-CREATE TABLE requests (
-    seq INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    workflow TEXT NOT NULL,
-    state TEXT NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    accepted_at REAL NOT NULL,
-    deadline REAL,
-    budget_usd REAL,
-    request_id TEXT,
-    traceparent TEXT,
-    callback_url TEXT,
-    key TEXT,
-    digest BLOB,
-    finished_at REAL,
-    reason TEXT,
-    cost_usd REAL NOT NULL DEFAULT 0,
-    ran_as TEXT,
-    delivery TEXT,
-    delivery_attempts INTEGER NOT NULL DEFAULT 0,
-    delivery_note TEXT,
-    body BLOB,
-    result BLOB
-);
-CREATE UNIQUE INDEX requests_by_key ON requests (workflow, key) WHERE key IS NOT NULL;
-CREATE INDEX requests_open ON requests (seq) WHERE finished_at IS NULL;
-CREATE INDEX requests_by_end ON requests (finished_at) WHERE finished_at IS NOT NULL;
-CREATE INDEX requests_undelivered ON requests (seq) WHERE delivery = 'pending';
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {VERSION};
-COMMIT;
-"""
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -88,11 +50,6 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def create(connection: sqlite3.Connection) -> None:
-    """Make the tables of an empty file."""
-    connection.executescript(_SCHEMA)
 
 
 def read_entry(connection: sqlite3.Connection, id: str) -> Entry | None:
@@ -114,6 +71,7 @@ class Written:
     def __init__(self) -> None:
         self.answers: list[tuple[AcceptOp, Accepted | FairleadError]] = []
         self.finals: list[str] = []  # every ending that was looked at, also an ignored one
+        self.unwritten: list[tuple[str, str]] = []  # endings that the disk did not take for now, and why
         self.undelivered: list[Undelivered] = []
         self.accepted = self.ended = self.ignored = self.delivered = 0
 
@@ -121,14 +79,18 @@ class Written:
 class Store:
     """Reads and writes through one connection, and keeps the counts."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, limits: Limits) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, limits: Limits, elapsed: Callable[[], float]
+    ) -> None:
         self._db = connection
+        self._age = Age(connection, elapsed)
         self._path = path
         self._limits = limits
         self._page_bytes: int = self._one("PRAGMA page_size")
         self.open: int = self._one("SELECT count(*) FROM requests WHERE finished_at IS NULL")
         self.finished: int = self._one("SELECT count(*) FROM requests WHERE finished_at IS NOT NULL")
         self.undelivered: int = self._one("SELECT count(*) FROM requests WHERE delivery = 'pending'")
+        self.keys: int = self._one("SELECT count(*) FROM keys")
 
     def pending(self) -> tuple[Pending, ...]:
         """The requests that have not ended, oldest first."""
@@ -173,19 +135,21 @@ class Store:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
-    def prune(self, now: float) -> int:
+    def prune(self) -> int:
         """Forget at most 500 requests that have ended: the oldest of those too old, or too many, or too large.
 
         A callback that was not delivered within the retention time is given up with its request; short of that, it
-        keeps the request.
+        keeps the request. The key of a request that is forgotten before the retention time is kept.
         """
-        doomed = self._oldest("finished_at <= ?", now - self._limits.retention_s, _PRUNED_AT_ONCE)
-        excess = self.finished - self.undelivered - self._limits.keep_finished
+        now, limits = self._age.now(), self._limits
+        oldest = now - limits.retention_s
+        doomed = self._oldest("ended_on <= ?", oldest, _PRUNED_AT_ONCE)
+        excess = self.finished - self.undelivered - limits.keep_finished
         if not doomed and excess > 0:
-            doomed = self._oldest("delivery IS NOT 'pending' AND finished_at < ?", inf, min(excess, _PRUNED_AT_ONCE))
+            doomed = self._oldest("delivery IS NOT 'pending' AND ended_on < ?", inf, min(excess, _PRUNED_AT_ONCE))
         if not doomed and self._is_large():
-            before = now - min(_LEAST_KEPT_S, self._limits.retention_s)
-            doomed = self._oldest("delivery IS NOT 'pending' AND finished_at <= ?", before, _PRUNED_FOR_SPACE)
+            before = now - min(_LEAST_KEPT_S, limits.retention_s)
+            doomed = self._oldest("delivery IS NOT 'pending' AND ended_on <= ?", before, _PRUNED_FOR_SPACE)
         if not doomed:
             return 0
         marks = ",".join("?" * len(doomed))
@@ -193,6 +157,11 @@ class Store:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             undelivered = self._one(lost, doomed)
+            keys = self._db.execute(
+                "INSERT INTO keys SELECT workflow, key, id, digest, ended_on FROM requests "
+                f"WHERE seq IN ({marks}) AND key IS NOT NULL AND ended_on > ?",
+                (*doomed, oldest),
+            ).rowcount
             self._db.execute(f"DELETE FROM requests WHERE seq IN ({marks})", doomed)
             self._db.execute("COMMIT")
         except BaseException:
@@ -200,12 +169,33 @@ class Store:
             raise
         self.finished -= len(doomed)
         self.undelivered -= undelivered
+        self.keys += keys
         return len(doomed)
+
+    def prune_keys(self) -> int:
+        """Forget at most 500 keys that have outlived their request: the oldest, if too old, too many, or too large."""
+        now, limits = self._age.now(), self._limits
+        before, count = now - limits.retention_s, _PRUNED_AT_ONCE
+        if self.keys > limits.keep_keys:
+            before, count = inf, min(count, self.keys - limits.keep_keys)
+        elif self.keys and self._is_large():
+            before = now - min(_LEAST_KEPT_S, limits.retention_s)
+        oldest = "SELECT workflow, key FROM keys WHERE ended_on <= ? ORDER BY ended_on LIMIT ?"
+        delete = f"DELETE FROM keys WHERE (workflow, key) IN ({oldest})"
+        forgotten = self._db.execute(delete, (before, count)).rowcount if self.keys else 0
+        self.keys -= forgotten
+        return forgotten
+
+    def save_age(self) -> None:
+        """Note how old the journal is, so that time goes on from here after a restart."""
+        self._db.execute("UPDATE clock SET age_s = ?", (self._age.now(),))
 
     def is_crowded(self) -> bool:
         """Whether ended requests stand in the way of new ones: a whole chunk too many, or too large."""
-        kept = self.finished - self.undelivered
-        return kept >= self._limits.keep_finished + _PRUNED_AT_ONCE or (kept > 0 and self._is_large())
+        kept, limits = self.finished - self.undelivered, self._limits
+        if kept >= limits.keep_finished + _PRUNED_AT_ONCE or self.keys >= limits.keep_keys + _PRUNED_AT_ONCE:
+            return True
+        return kept + self.keys > 0 and self._is_large()
 
     def give_back(self) -> bool:
         """Return some free pages to the file system, if many are free. Whether it did."""
@@ -233,8 +223,10 @@ class Store:
         entry, digest = op.entry, None
         if entry.key is not None:
             digest = hashlib.sha256(entry.body).digest()
-            query = "SELECT id, digest FROM requests WHERE workflow = ? AND key = ?"
-            row = self._db.execute(query, (entry.workflow, entry.key)).fetchone()
+            row = None
+            for table in ("requests", "keys"):
+                query = f"SELECT id, digest FROM {table} WHERE workflow = ? AND key = ?"
+                row = row or self._db.execute(query, (entry.workflow, entry.key)).fetchone()
             if row is not None and row[1] != digest:
                 return KeyConflictError(entry.workflow, entry.key, row[0])
             if row is not None:
@@ -290,8 +282,18 @@ class Store:
         # The input has served its purpose; its digest stays for the key.
         self._db.execute(
             "UPDATE requests SET state = ?, finished_at = ?, reason = ?, cost_usd = ?, ran_as = ?, result = ?, "
-            "delivery = ?, body = NULL WHERE seq = ?",
-            (final.state, op.finished_at, final.reason, final.cost_usd, final.ran_as, final.result, delivery, seq),
+            "delivery = ?, ended_on = ?, body = NULL WHERE seq = ?",
+            (
+                final.state,
+                op.finished_at,
+                final.reason,
+                final.cost_usd,
+                final.ran_as,
+                final.result,
+                delivery,
+                self._age.now(),
+                seq,
+            ),
         )
         written.ended += 1
         if url is not None:
@@ -307,7 +309,7 @@ class Store:
             written.delivered += changed
 
     def _oldest(self, condition: str, until: float, count: int) -> list[int]:
-        query = f"SELECT seq FROM requests WHERE finished_at IS NOT NULL AND {condition} ORDER BY finished_at LIMIT ?"
+        query = f"SELECT seq FROM requests WHERE ended_on IS NOT NULL AND {condition} ORDER BY ended_on LIMIT ?"
         return [seq for (seq,) in self._db.execute(query, (until, count))]
 
     def _is_large(self) -> bool:

@@ -1,0 +1,94 @@
+"""Snapshots: an app as it was when it was deployed, in one file.
+
+A snapshot holds the texts of the app's own modules, its manifest and its measured profile. Instances load it in place
+of the app file, so that later edits are seen by the next deployment only, and a gateway that starts again serves what
+its predecessor served.
+"""
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from fairlead.app.manifest import Manifest
+from fairlead.errors import ConfigError, Fault
+
+SUFFIX = ".snapshot"
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """An app as it was deployed.
+
+    `path` is the app file, which need not exist any more; `app` is the name of the variable, where the address had
+    one. `files` are texts by their path relative to the app's folder. `profile` is the text of the measured profile
+    beside the app file, if there was one.
+    """
+
+    path: str
+    app: str | None
+    manifest: Manifest
+    files: dict[str, str]
+    profile: str | None = None
+
+    @property
+    def address(self) -> str:
+        """The app as `fairlead serve` takes it: the file, and the variable where it was named."""
+        return self.path if self.app is None else f"{self.path}:{self.app}"
+
+
+def is_snapshot(path: Path) -> bool:
+    """Whether a path names a snapshot, and not an app file."""
+    return path.suffix == SUFFIX
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """The snapshot in a file. Raises `ConfigError`."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Snapshot)
+    except OSError as error:
+        raise ConfigError(str(path), [Fault("", f"cannot be read: {error.strerror or error}.")]) from None
+    except msgspec.DecodeError as error:
+        raise ConfigError(str(path), [Fault("", f"is not a snapshot that this version can read: {error}.")]) from None
+
+
+def keep_snapshot(folder: Path, snapshot: Snapshot) -> Path:
+    """Write a snapshot; it is on disk when this returns. Raises `OSError`.
+
+    The file is named by its content: one that is there already, and sound, is the same.
+    """
+    data = msgspec.json.format(msgspec.json.encode(snapshot), indent=1)
+    path = folder / f"{snapshot.manifest.name}-{sha256(data).hexdigest()[:16]}{SUFFIX}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not path.exists() or path.read_bytes() != data:
+        write_synced(path, data)
+    return path
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; it and its name are on disk when this returns. Only its owner may read it."""
+    draft = path.with_name(f"{path.name}.draft")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def prune_snapshots(folder: Path, used: Collection[Path]) -> None:
+    """Delete the snapshots that are not used."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path not in used and path.suffix in (SUFFIX, ".draft"):
+                path.unlink(missing_ok=True)
