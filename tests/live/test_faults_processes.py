@@ -133,12 +133,13 @@ def test_a_gateway_that_is_killed_under_load_is_replaced_while_connections_wait(
     assert not groups_of(gateway)
 
 
-def test_only_the_supervisor_killed_takes_everything_with_it(world):
-    tree = world.tree
-    assert len(tree) >= 5
-    kill(tree[0])
-    world.process.wait(60)
-    wait_for(lambda: not any(map(is_alive, tree)), why=lambda: "orphans")
+def test_only_the_supervisor_killed_takes_everything_with_it(app, tmp_path):
+    with serving(app, tmp_path / "state", "--policy", "fifo") as world:
+        tree = world.tree
+        assert len(tree) >= 5
+        kill(tree[0])
+        world.process.wait(60)
+        wait_for(lambda: not any(map(is_alive, tree)), why=lambda: "orphans")
 
 
 def test_without_control_groups_too_nothing_of_a_killed_gateway_lives_on(app, tmp_path):
