@@ -47,6 +47,10 @@ def gateway(tmp_path_factory):
         yield gateway
 
 
+TOKEN = "a-token-for-operators"
+OPERATOR = {"Authorization": f"Bearer {TOKEN}"}
+
+
 def accept(gateway, workflow, value, headers=None, **more):
     answer = gateway.send("POST", f"/v1/workflows/{workflow}/async", {"input": value, **more}, headers)
     assert answer.status in (200, 202), answer.body
@@ -54,9 +58,9 @@ def accept(gateway, workflow, value, headers=None, **more):
     return answer
 
 
-def final(gateway, url):
-    wait_until(lambda: gateway.send("GET", url).json()["state"] != "accepted")
-    return gateway.send("GET", url).json()
+def final(gateway, url, headers=None):
+    wait_until(lambda: gateway.send("GET", url, headers=headers).json()["state"] != "accepted")
+    return gateway.send("GET", url, headers=headers).json()
 
 
 def test_accept_state_and_result(gateway):
@@ -221,7 +225,6 @@ def {name}(x):
     return x
 app.workflow("{name}", {name})
 """
-TOKEN = "a-token-for-tests-0123456789"
 
 
 def test_one_whose_workflow_is_not_served_waits_until_it_is(tmp_path):
@@ -230,7 +233,7 @@ def test_one_whose_workflow_is_not_served_waits_until_it_is(tmp_path):
         urls = [accept(gateway, "work", number).json()["status_url"] for number in range(40)]
         wait_until(lambda: len(slow.calls) == 32)
     settings = {"token": TOKEN, "allow_deploy": True}
-    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    bearer = OPERATOR
     with running(SmallHost({"other.echo": lambda value, _: value}), tmp_path, **settings) as gateway:
         assert gateway.send("GET", urls[0], headers=bearer).json()["state"] == "accepted"
         for name in ("else", "work"):  # another generation without the workflow changes nothing
@@ -248,22 +251,23 @@ def test_removing_an_app_ends_what_waits_for_it(tmp_path):
     slow = SmallHost({"shop.work": lambda value, _: value}, delay_s={"shop.work": 60.0})
     with running(slow, tmp_path, drain_limit_s=0.1) as gateway:
         urls = [accept(gateway, "work", number).json()["status_url"] for number in range(3)]
-    with running(SmallHost({"other.echo": lambda value, _: value}), tmp_path) as gateway:
-        assert gateway.send("DELETE", urls[0]).status == 202
-        assert gateway.send("DELETE", "/v1/apps/shop").status == 200
-        states = [gateway.send("GET", url).json() for url in urls]
+    other = SmallHost({"other.echo": lambda value, _: value})
+    with running(other, tmp_path, token=TOKEN, allow_deploy=True) as gateway:
+        assert gateway.send("DELETE", urls[0], headers=OPERATOR).status == 202
+        assert gateway.send("DELETE", "/v1/apps/shop", headers=OPERATOR).status == 200
+        states = [gateway.send("GET", url, headers=OPERATOR).json() for url in urls]
         assert [state["state"] for state in states] == ["cancelled", "failed", "failed"]
         assert states[1]["reason"] == "the app 'shop' was removed before the request could run"
-        assert gateway.send("DELETE", "/v1/apps/shop").status == 404
+        assert gateway.send("DELETE", "/v1/apps/shop", headers=OPERATOR).status == 404
 
 
 def test_removing_a_served_app_ends_those_that_wait_for_their_turn(tmp_path):
     host = SmallHost({"shop.slow": lambda value, _: value}, delay_s={"shop.slow": 1.0})
-    with running(host, tmp_path, max_async=1) as gateway:
-        urls = [accept(gateway, "slow", number).json()["status_url"] for number in range(3)]
+    with running(host, tmp_path, max_async=1, token=TOKEN, allow_deploy=True) as gateway:
+        urls = [accept(gateway, "slow", number, OPERATOR).json()["status_url"] for number in range(3)]
         wait_until(lambda: len(host.calls) == 1)
-        assert gateway.send("DELETE", "/v1/apps/shop").status == 200
-        assert [final(gateway, url)["state"] for url in urls] == ["completed", "failed", "failed"]
+        assert gateway.send("DELETE", "/v1/apps/shop", headers=OPERATOR).status == 200
+        assert [final(gateway, url, OPERATOR)["state"] for url in urls] == ["completed", "failed", "failed"]
         assert len(host.calls) == 1
 
 

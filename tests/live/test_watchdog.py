@@ -36,9 +36,9 @@ DIES = """
 async def main():
     journal = Journal(Path(sys.argv[1]) / "journal.sqlite")
     await journal.open()
-    with Watchdog(0.5, lambda: journal.death, say):
+    with Watchdog(5.0, lambda: journal.death, say):
         await journal.accept(Accept(workflow="a.b", body=b"1"))
-        kill_writer()
+        await asyncio.to_thread(kill_writer)
         try:
             async with asyncio.timeout(60):
                 await journal.accept(Accept(workflow="a.b", body=b"1"))
