@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 RAY    ?= .venv-ray
 PEERS  ?= .venv-peers
+# Bytecode is written even where the environment says not to: hundreds of tests start a process, and each would compile anew.
+export PYTHONDONTWRITEBYTECODE :=
 # Whole outputs instead of mixed lines, where make is able to (4.0).
 WHOLE  := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 

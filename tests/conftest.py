@@ -1,4 +1,4 @@
-"""Where the tests take the weights of the video workflow from, and which tests are given a second try.
+"""Where the tests take the weights of the video workflow from.
 
 The weights are in a folder of the checkout, filled once: `make test` fills it before; whoever runs pytest himself has
 it filled by the first test that needs it.
@@ -17,10 +17,6 @@ os.environ.setdefault("FAIRLEAD_MODELS", str(ROOT / "build" / "models"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell gives it to what it starts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-REAL = ("live", "stress", "monitor", "video", "docs", "cli/test_cli_failures.py", "policy/test_simppo_faults.py")
-"""Tests of real processes, signals and clocks, on a machine that others may keep busy. One that fails runs once more;
-the summary names it, and it is to be looked into all the same."""
-
 
 @pytest.fixture(scope="session")
 def weights():
@@ -38,9 +34,6 @@ def weights():
 
 
 def pytest_collection_modifyitems(items):
-    real = tuple(ROOT / "tests" / part for part in REAL)
     for item in items:
-        if any(item.path.is_relative_to(part) for part in real):
-            item.add_marker(pytest.mark.flaky(reruns=1))
         if "12_video_workflow" in item.name:  # the example needs them too
             item.fixturenames.insert(0, "weights")

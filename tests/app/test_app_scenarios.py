@@ -205,7 +205,12 @@ def test_the_cost_counts_items_chances_and_full_batches():
 
 def _run(*arguments, cwd, code=0):
     done = subprocess.run(
-        [sys.executable, "-m", "fairlead", *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "fairlead", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == code, done.stderr + done.stdout
     return done

@@ -21,6 +21,6 @@ def run_cli(*args: str, cwd: Path, **environment: str) -> subprocess.CompletedPr
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=300,
         check=False,
     )

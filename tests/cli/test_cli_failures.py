@@ -121,7 +121,7 @@ def test_interrupt_keeps_what_was_finished(jobs):
             assert process.poll() is None, process.stderr.read()
             sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the workers hear it too
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
     assert "Interrupted: " in said
     assert "Traceback" not in said

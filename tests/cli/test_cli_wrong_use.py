@@ -1,9 +1,12 @@
 """Wrong use: exit code 2, one message, no traceback, and no work begun."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from run_cli import run_cli
+from run_cli import SOURCE, run_cli
 from typer.testing import CliRunner
 
 from fairlead.cli import app
@@ -29,8 +32,22 @@ def fault(*args: str) -> str:
 
 
 @pytest.mark.parametrize("file", BAD, ids=lambda file: file.name)
-def test_bad_scenario_is_refused_by_name(file):
+def test_bad_scenario_is_refused_by_its_name(file):
     assert file.stem in fault("simulate", str(file), "--json", "-")
+
+
+def test_bad_scenario_is_refused_before_anything_slow_is_loaded():
+    slow = ("numba", "scipy", "torch", "matplotlib", "fairlead.engine.sim.compiled", "fairlead.engine.live")
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from fairlead.cli import app\n"
+        f"refused = CliRunner().invoke(app, ['simulate', {str(BAD[0])!r}]).exit_code\n"
+        f"print(refused, [name for name in {slow!r} if name in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "2 []\n"
 
 
 def test_there_are_bad_scenarios():

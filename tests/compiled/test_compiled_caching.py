@@ -39,8 +39,8 @@ def check_nothing_is_compiled(**kwargs):
 
 
 def test_a_later_process_compiles_nothing():
-    warm_up()
-    assert warm_up().startswith("Nothing to do: ")
+    done = "Nothing to do: "
+    assert warm_up().startswith(done) or warm_up().startswith(done)
     check_nothing_is_compiled()
 
 
@@ -86,7 +86,13 @@ print(told.count)
 """
 
 
-@pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME"], ids=["chosen", "user's"])
+@pytest.mark.parametrize(
+    "variable",
+    [
+        pytest.param("NUMBA_CACHE_DIR", id="chosen"),
+        pytest.param("XDG_CACHE_HOME", id="user's", marks=pytest.mark.slow),
+    ],
+)
 def test_one_part_is_kept_beside_a_read_only_source(installed, tmp_path, variable):
     # As above for the part that takes the least time, and for both folders that there are.
     where = {"source": installed, "NUMBA_CACHE_DIR": None, variable: str(tmp_path / "code")}
@@ -113,7 +119,7 @@ def test_where_nothing_can_be_written_the_message_says_what_to_set(installed, tm
             env=given,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LONGEST_S,
             check=False,
         )
         assert done.returncode == 1, done.stderr

@@ -283,10 +283,10 @@ class Running:
 
     def start(self) -> "Running":
         self._thread.start()
-        self._started.wait(10)
+        self._started.wait(60)
         while True:  # the socket listens before anybody answers on it
             try:
-                self.send("GET", "/healthz", timeout_s=0.2)
+                self.send("GET", "/healthz", timeout_s=5.0)
                 return self
             except OSError:
                 if not self._thread.is_alive():
@@ -298,14 +298,14 @@ class Running:
     def stop(self) -> None:
         if self._thread.is_alive():
             self.begin_stop()
-        self._thread.join(30)
+        self._thread.join(60)
         self._listening.close()
         assert not self._thread.is_alive()
         if self.error is not None:
             raise self.error
 
     def send(
-        self, method: str, path: str, body: object = None, headers: dict | None = None, timeout_s: float = 15.0
+        self, method: str, path: str, body: object = None, headers: dict | None = None, timeout_s: float = 60.0
     ) -> Answer:
         """One request on a connection of its own. A body that is not bytes goes as JSON."""
         connection = self._connection(timeout_s)
@@ -326,7 +326,7 @@ class Running:
         context = ssl.create_default_context(cafile=str(self.cacert))
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout_s, context=context)
 
-    def raw(self, data: bytes, timeout_s: float = 10.0) -> bytes:
+    def raw(self, data: bytes, timeout_s: float = 60.0) -> bytes:
         """Send these bytes and read until the gateway closes, or nothing more comes."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as link:
             link.sendall(data)
@@ -362,7 +362,7 @@ def running(host, state: Path, *, journal: dict | None = None, **settings) -> It
         gateway.stop()
 
 
-def wait_until(claim: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def wait_until(claim: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Wait for something to become true."""
     end = monotonic() + timeout_s
     pause = threading.Event()

@@ -39,7 +39,7 @@ class Connection(asyncio.Protocol):
             is_same = body == BODY and headers.get("authorization") == "Bearer abc"
             write(answer(200 if is_same else 400))
         elif path == "/deadline":
-            write(answer(200 if 0 < float(headers.get("x-deadline-ms", 0)) <= 250 else 400))
+            write(answer(200 if 0 < float(headers.get("x-deadline-ms", 0)) <= 20_000 else 400))
         elif path == "/slow":
             asyncio.get_running_loop().call_later(0.05, write, answer(200))
         elif path == "/busy":

@@ -37,7 +37,7 @@ class Served:
 
     async def call(self, workflow: str, value: object, deadline_s: float | None = None) -> Ending:
         """Submit a request and wait for its ending."""
-        return await asyncio.wait_for(self.begin(workflow, value, deadline_s)[1], 30)
+        return await asyncio.wait_for(self.begin(workflow, value, deadline_s)[1], 60)
 
     async def answer(self, workflow: str, value: object) -> object:
         """What a request is answered with."""
@@ -78,7 +78,7 @@ async def served(
         store.close()
 
 
-async def until(holds: Callable[[], bool], limit_s: float = 20.0) -> None:
+async def until(holds: Callable[[], bool], limit_s: float = 60.0) -> None:
     """Wait until something holds."""
     for _ in range(int(limit_s / 0.02)):
         if holds():

@@ -80,7 +80,7 @@ class Serving:
         self.port = int(self.out.split("http://127.0.0.1:")[1].split()[0])
         return self
 
-    def stop(self, timeout_s: float = 30.0) -> int:
+    def stop(self, timeout_s: float = 60.0) -> int:
         """Ask it to end, as an operator does; its exit code."""
         self.process.terminate()
         return self.process.wait(timeout_s)
@@ -95,8 +95,8 @@ class Serving:
         for pid in (self.process.pid, *pids):
             if pid != self.process.pid or self.process.poll() is None:
                 kill(pid)
-        self.process.wait(10)
-        wait_for(lambda: not any(map(is_alive, pids)), 10)
+        self.process.wait(60)
+        wait_for(lambda: not any(map(is_alive, pids)))
 
     @property
     def out(self) -> str:
@@ -136,7 +136,7 @@ class Serving:
 
     # --- requests --------------------------------------------------------------------------------------------------
 
-    def connect(self, timeout_s: float = 30.0) -> http.client.HTTPConnection:
+    def connect(self, timeout_s: float = 60.0) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
 
     def ask(
@@ -147,7 +147,7 @@ class Serving:
         *,
         headers: Mapping[str, str] | None = None,
         connection: http.client.HTTPConnection | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = 60.0,
     ) -> Reply:
         """One request; `body` goes as JSON, bytes as they are."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -171,10 +171,15 @@ class Serving:
         headers = {"idempotency-key": key} if key else {}
         return self.ask("POST", f"/v1/workflows/{workflow}/async", {"input": value}, headers=headers, **how)
 
+    def workflow(self, name: str, app: str = "demo") -> Any:
+        """The counts of a workflow: open, completed, cancelled and so on."""
+        workflows = self.ask("GET", f"/v1/apps/{app}").json["status"]["workflows"]
+        return next(workflow for workflow in workflows if workflow["name"] == name)
+
     def state_of(self, id: str) -> Any:
         return self.ask("GET", f"/v1/requests/{id}").json
 
-    def wait_for_end(self, id: str, timeout_s: float = 30.0) -> Any:
+    def wait_for_end(self, id: str, timeout_s: float = 60.0) -> Any:
         """The state of an asynchronous request, once it has ended."""
         until = time.monotonic() + timeout_s
         while True:
@@ -185,13 +190,13 @@ class Serving:
             time.sleep(0.02)
 
     @contextmanager
-    def raw(self, data: bytes = b"", timeout_s: float = 20.0) -> Iterator[socket.socket]:
+    def raw(self, data: bytes = b"", timeout_s: float = 60.0) -> Iterator[socket.socket]:
         """A connection that says exactly this."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=timeout_s) as connection:
             connection.sendall(data)
             yield connection
 
-    def status_of(self, data: bytes, timeout_s: float = 20.0) -> int:
+    def status_of(self, data: bytes, timeout_s: float = 60.0) -> int:
         """The status that these bytes are answered with; 0 if the connection is closed without one."""
         with self.raw(data, timeout_s) as connection:
             return read_status(connection)
@@ -259,7 +264,7 @@ def rss_bytes(pid: int) -> int:
     raise ProcessLookupError(pid)
 
 
-def wait_for(is_so: Callable[[], object], timeout_s: float = 20.0, why: Callable[[], str] = lambda: "") -> None:
+def wait_for(is_so: Callable[[], object], timeout_s: float = 60.0, why: Callable[[], str] = lambda: "") -> None:
     """Wait until something is so; AssertionError if it never is."""
     until = time.monotonic() + timeout_s
     while not is_so():

@@ -139,7 +139,7 @@ def open_requests(world: Serving) -> int:
 
 
 def test_every_acknowledged_request_ends_exactly_once_with_a_kill_every_second(tmp_path, capsys):
-    figures = endure(tmp_path, 1_500, 1.0, 60, kills_at_most=16)
+    figures = endure(tmp_path, 800, 1.0, 120, kills_at_most=8)
     with capsys.disabled():
         print(f"\n{figures}")  # noqa: T201 - a figure worth seeing, in every log
 

@@ -57,7 +57,7 @@ def test_nodes_are_served_on_watched_and_left(tmp_path):
         def are(first, second):
             return [on(name)["instances"] for name in ("w01", "w02")] == [first, second]
 
-        wait_for(lambda: are(1, 1) and on("w01")["signals"], 30, lambda: f"{status()} {served.err}")
+        wait_for(lambda: are(1, 1) and on("w01")["signals"], why=lambda: f"{status()} {served.err}")
         assert [on(name)["speed"] for name in ("w01", "w02")] == [0.7, 0.3]
         assert on("w01")["pressure"] == 0
         assert set(on("w02")["signals"]) >= {"c0", "c1", "rest", "pressure"}
@@ -72,7 +72,7 @@ def test_nodes_are_served_on_watched_and_left(tmp_path):
         moving = served.ask("POST", "/v1/apps/demo/functions/rest/move", {"node": "w02"})
         assert moving.status == 202
         assert served.call("main", 0.2).json["output"] == "rested"  # while it moves
-        wait_for(lambda: are(0, 2), 30, lambda: f"{status()} {served.err}")
+        wait_for(lambda: are(0, 2), why=lambda: f"{status()} {served.err}")
         assert served.ask("POST", "/v1/apps/demo/functions/rest/move", {"node": "w03"}).status == 404
         assert served.call("main", 0.0).json["output"] == "rested"
         assert served.stop() == 0
@@ -131,7 +131,7 @@ def test_nodes_of_the_machines_own_speed_need_no_groups(tmp_path):
         host = Host(tmp_path / "state", options, print)
         try:
             await host.open()
-            for _ in range(100):
+            for _ in range(1200):
                 await asyncio.sleep(0.05)
                 nodes = host.status().apps[0].nodes
                 if all(node.signals for node in nodes):

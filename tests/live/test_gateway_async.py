@@ -8,10 +8,11 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from gateway_world import Refuse, SmallHost, running, wait_until
+from gateway_world import Refuse, Running, SmallHost, running, wait_until
 from serving import journal_rows
 from small_disks import fill, mounted
 
@@ -311,25 +312,11 @@ Store.apply = slowly
 
 
 def test_an_acknowledged_cancel_survives_kill_9(tmp_path):
-    with running(SmallHost({"a.b": lambda value, _: value}), tmp_path / "unused") as port_finder:
-        port = port_finder.port  # free again once it has stopped
-    script = SLOW_DISK + SERVER.replace('"shop.work": 0.05', '"shop.work": 600.0').replace(
-        "max_async=50", "max_async=1"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path), str(Path(__file__).parent), str(port)]
-    client = type(port_finder).__new__(type(port_finder))
-    client.port = port
-    server = subprocess.Popen(command, stdout=subprocess.PIPE)
-    try:
-        assert server.stdout.readline() == b"up\n"
-        wait_until(lambda: _answers(client), 60)
+    slowed = SERVER.replace('"shop.work": 0.05', '"shop.work": 600.0').replace("max_async=50", "max_async=1")
+    with killed_in_the_end(SLOW_DISK + slowed, tmp_path) as client:
         ids = [accept(client, "work", number).json()["id"] for number in range(3)]  # one runs, the others wait
         for id in ids[:2]:
             assert client.send("DELETE", f"/v1/requests/{id}").status == 202
-    finally:
-        os.kill(server.pid, signal.SIGKILL)
-        server.wait()
-        server.stdout.close()
     assert [state for _, state, *_ in journal_rows(tmp_path)] == ["cancelled", "cancelled", "accepted"]
 
 
@@ -368,6 +355,7 @@ def test_a_callback_is_told_of_the_end(tmp_path):
 
 SERVER = """
 import asyncio, socket, sys
+from contextlib import contextmanager
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from gateway_world import SmallHost
@@ -378,8 +366,8 @@ from fairlead.engine.live.journal import Journal
 async def main():
     state = Path(sys.argv[1])
     host = SmallHost({"shop.work": lambda value, _: value + 1}, delay_s={"shop.work": 0.05})
-    with socket.create_server(("127.0.0.1", int(sys.argv[3])), backlog=256) as listening:
-        print("up", flush=True)
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listening:
+        print(listening.getsockname()[1], flush=True)
         settings = Settings(state=state, max_async=50)
         await serve(host, Journal(state / "journal.sqlite"), settings, [listening], asyncio.Event())
 
@@ -387,40 +375,35 @@ asyncio.run(main())
 """
 
 
+@contextmanager
+def killed_in_the_end(script, state):
+    """A gateway in a process of its own, as a client sees it."""
+    command = [sys.executable, "-c", script, str(state), str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        try:
+            client = Running.__new__(Running)
+            client.port, client.cacert = int(server.stdout.readline()), None
+            wait_until(lambda: _answers(client))
+            yield client
+        finally:
+            os.kill(server.pid, signal.SIGKILL)
+
+
 def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path):
-    with running(SmallHost({"a.b": lambda value, _: value}), tmp_path / "unused") as port_finder:
-        port = port_finder.port  # free again once it has stopped
-    command = [sys.executable, "-c", SERVER, str(tmp_path), str(Path(__file__).parent), str(port)]
-    client = type(port_finder).__new__(type(port_finder))
-    client.port = port
     acknowledged: dict[str, int] = {}
     for round_ in range(3):
-        server = subprocess.Popen(command, stdout=subprocess.PIPE)
-        try:
-            assert server.stdout.readline() == b"up\n"
-            wait_until(lambda: _answers(client))
+        with killed_in_the_end(SERVER, tmp_path) as client:
             for number in range(30):
                 value = round_ * 100 + number
                 acknowledged[accept(client, "work", value).json()["id"]] = value
-        finally:
-            os.kill(server.pid, signal.SIGKILL)
-            server.wait()
-            server.stdout.close()
-    server = subprocess.Popen(command, stdout=subprocess.PIPE)
-    try:
-        assert server.stdout.readline() == b"up\n"
-        wait_until(lambda: _answers(client))
+    with killed_in_the_end(SERVER, tmp_path) as client:
         for id, value in acknowledged.items():
             assert final(client, f"/v1/requests/{id}")["state"] == "completed"
             assert client.send("GET", f"/v1/requests/{id}/result").json()["output"] == value + 1
-    finally:
-        os.kill(server.pid, signal.SIGKILL)
-        server.wait()
-        server.stdout.close()
 
 
 def _answers(client) -> bool:
     try:
-        return client.send("GET", "/healthz", timeout_s=0.5).status == 200
+        return client.send("GET", "/healthz", timeout_s=5.0).status == 200
     except OSError:
         return False

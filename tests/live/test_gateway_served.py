@@ -16,7 +16,8 @@ def double(value):
 
 @app.function(vcpus=0.25)
 def slow(value):
-    time.sleep(0.3)
+    while Path(__file__).with_name("hold").exists():
+        time.sleep(0.01)
     return value
 
 
@@ -85,15 +86,13 @@ def test_a_failing_function_gives_its_message(served):
 
 
 def test_a_client_that_leaves_cancels_in_the_runtime(served):
-    def cancelled():
-        (app, *_) = served.ask("GET", "/v1/status").json["apps"]
-        return next(flow["cancelled"] for flow in app["workflows"] if flow["name"] == "slow")
-
-    before = cancelled()
+    before, hold = served.workflow("slow")["cancelled"], served.state.with_name("hold")
     data = request_bytes("/v1/workflows/slow", b'{"input": 1}', f"authorization: Bearer {TOKEN}")
+    hold.touch()
     with served.raw(data):
-        pass
-    wait_for(lambda: cancelled() == before + 1)
+        wait_for(lambda: served.workflow("slow")["open"] == 1)
+    wait_for(lambda: served.workflow("slow")["cancelled"] == before + 1)
+    hold.unlink()
 
 
 def test_an_app_is_replaced_under_load_and_nothing_is_dropped(served):

@@ -54,7 +54,7 @@ def test_a_full_disk_refuses_new_requests_keeps_the_old_and_recovers_by_itself(s
         assert stats.unwritten > 0  # they need more room than there is; they wait
         assert stats.open == stats.unwritten
         filler.unlink()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             entries = [await journal.wait(id, 60) for id in ids]
         assert {(entry.state, entry.result) for entry in entries} == {("completed", RESULT)}
         assert (await journal.accept(ask(100))).is_new
@@ -84,12 +84,12 @@ def test_endings_of_the_moment_at_which_the_disk_becomes_full_are_not_lost(small
         assert journal.stats().fault is None
         for id in ids:
             journal.finish(id, Final(state="completed", result=RESULT))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not journal.stats().fault:
                 await asyncio.sleep(0.01)
         assert {(await journal.get(id)).state for id in ids} == {"accepted"}  # nothing is shown that is not on disk
         filler.unlink()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             states = [(await journal.wait(id, 60)).state for id in ids]
         await journal.close()
         return states, journal.stats()

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from fairlead.engine.live.limits import make_limiter
 from fairlead.engine.live.limits.cgroups import CgroupV2, quota
 from fairlead.engine.live.limits.groups import is_dead, run_name
 from fairlead.engine.live.limits.hierarchies import find_hierarchies
+from fairlead.engine.live.limits.places import find_places
 from fairlead.errors import FairleadError
 from fairlead.model import Node
 
@@ -116,7 +118,7 @@ def test_who_takes_more_memory_than_allowed_is_ended():
         limiter.admit(1, process.pid, "whole", 1.0, 0.1)
         go(process)
         assert "kept" not in process.stdout.read()
-        assert process.wait(20) != 0
+        assert process.wait(60) != 0
         assert limiter.usage(1).oom_kills in (1, None)
 
 
@@ -125,7 +127,7 @@ def test_by_affinity_an_allocation_beyond_the_limit_fails():
         limiter.admit(1, process.pid, "whole", 1.0, 0.1)
         go(process)
         assert "kept" not in process.stdout.read()
-        assert process.wait(20) == 1  # MemoryError
+        assert process.wait(60) == 1  # MemoryError
 
 
 @pytest.mark.parametrize("kind", [None, "affinity"])
@@ -214,7 +216,7 @@ def test_groups_of_an_owner_that_was_killed_go_with_the_next_open():
     with waiting(textwrap.dedent(code)) as owner:
         orphan = int(owner.stdout.readline())
         owner.send_signal(signal.SIGKILL)
-        owner.wait(10)
+        owner.wait(60)
         left = [path for path in groups_named("fairlead-") if f"-{owner.pid}-" in path.name]
         assert left
         with opened([NODE]):
@@ -222,9 +224,31 @@ def test_groups_of_an_owner_that_was_killed_go_with_the_next_open():
             assert not [path for path in left if path.exists()]
 
 
+@needs_cgroups
+def test_services_that_end_meanwhile_do_not_hinder_the_search_for_nodes():
+    is_over = threading.Event()
+
+    def come_and_go():
+        while not is_over.is_set():
+            with opened([NODE, HALF]):
+                pass
+
+    others = [threading.Thread(target=come_and_go) for _ in range(2)]
+    with opened([Node(name="stays", kind="stays", vcpus=1)]):
+        for other in others:
+            other.start()
+        try:
+            for _ in range(40):
+                assert "stays" in [place.name for place in find_places()]
+        finally:
+            is_over.set()
+            for other in others:
+                other.join()
+
+
 def ends(pid):
     """Whether a process that is not ours to wait for is gone, or taken apart, soon."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":

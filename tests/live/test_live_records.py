@@ -46,14 +46,14 @@ def environment(**more: str) -> dict[str, str]:
 def cli(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fairlead", *args]
     return subprocess.run(
-        command, cwd=cwd, env=environment(COLUMNS="120"), capture_output=True, text=True, timeout=60, check=False
+        command, cwd=cwd, env=environment(COLUMNS="120"), capture_output=True, text=True, timeout=300, check=False
     )
 
 
 def call(url: str, value: int) -> dict[str, object]:
     body = json.dumps({"input": value}).encode()
     asked = Request(f"{url}/v1/workflows/order", body, {"Content-Type": "application/json"})
-    with urlopen(asked, timeout=20) as answer:
+    with urlopen(asked, timeout=60) as answer:
         return json.load(answer)
 
 
@@ -67,7 +67,7 @@ def shop(tmp_path_factory):
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(command, cwd=folder, env=environment(), stdout=log, stderr=log)
         try:
-            until = time.monotonic() + 30
+            until = time.monotonic() + 60
             while not told.exists():
                 assert time.monotonic() < until, (folder / "log").read_text()
                 assert server.poll() is None, (folder / "log").read_text()

@@ -167,13 +167,13 @@ def test_a_resize_changes_what_the_same_process_gets_of_the_cpu(tmp_path):
     async def test():
         async with scaled(tmp_path, SPIN, "hpa", ALONE, period_s=60) as app:
             app.runtime.order(Resize("spin", 1.0))
-            pid, fast_s = await app.answer("main", 0.8)
+            pid, _ = await app.answer("main", 0.0)
+            assert 2_500 not in quotas(pid)
             app.runtime.order(Resize("spin", 0.25))
             same, slow_s = await app.answer("main", 0.8)
             assert (pid, app.runtime.refused_actions) == (same, 0)
             assert 2_500 in quotas(pid)  # a quarter of the period of 10 ms
             assert slow_s <= 0.3  # 0.2, and what a period more is
-            assert fast_s >= 1.5 * slow_s  # 4 times as much, on a machine with nothing else to do
 
     run(test)
 
@@ -403,7 +403,7 @@ def test_served_replicas_show_in_status_metrics_and_records(tmp_path):
         def function():
             return served.ask("GET", "/v1/status").json["apps"][0]["functions"][0]
 
-        wait_for(lambda: function()["idle"] == 3, 20, lambda: str(function()))
+        wait_for(lambda: function()["idle"] == 3, why=lambda: str(function()))
         found = function()
         assert (found["replicas"], found["replica_vcpus"], found["vcpus"]) == (3, 0.5, 1.5)
         assert found["cpu_s"] > 0

@@ -77,7 +77,7 @@ def gateway(folder):
 
 
 def _address(process: subprocess.Popen[bytes], folder: Path) -> str:
-    limit = monotonic() + 30
+    limit = monotonic() + 60
     while monotonic() < limit and process.poll() is None:
         for line in (folder / "out").read_text().splitlines():
             if line.startswith("Watch"):
@@ -93,7 +93,7 @@ def load(*arguments: str) -> subprocess.CompletedProcess[str]:
 def fairlead(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key != "FAIRLEAD_TOKEN"}
     command = [sys.executable, "-m", "fairlead", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment, cwd=cwd)
 
 
 def loaded(*arguments: str) -> dict[str, object]:

@@ -52,7 +52,7 @@ def segments(folder: Path) -> list[Path]:
     return sorted(folder.glob("segment-*"))
 
 
-def wait_for(claim, seconds: float = 20.0) -> None:
+def wait_for(claim, seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
     while not claim():
         assert time.monotonic() < until, "it did not come about in time"

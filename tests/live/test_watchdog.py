@@ -26,7 +26,7 @@ def stand_still():
     time.sleep(600)
 
 async def main():
-    with Watchdog(0.5, lambda: None, say):
+    with Watchdog(1.0, lambda: None, say):
         await asyncio.sleep(0.3)
         stand_still()
 
@@ -36,7 +36,7 @@ DIES = """
 async def main():
     journal = Journal(Path(sys.argv[1]) / "journal.sqlite")
     await journal.open()
-    with Watchdog(5.0, lambda: journal.death, say):
+    with Watchdog(40.0, lambda: journal.death, say):  # looks every 2 s: time enough to refuse the next request
         await journal.accept(Accept(workflow="a.b", body=b"1"))
         await asyncio.to_thread(kill_writer)
         try:
@@ -50,7 +50,7 @@ asyncio.run(main())
 """
 LIVES = """
 async def main():
-    with Watchdog(0.5, lambda: None, say):
+    with Watchdog(1.0, lambda: None, say):
         print("up", flush=True)
         while True:
             await asyncio.sleep(0.05)
@@ -69,7 +69,7 @@ def run(script, *arguments):
 def test_a_loop_that_stands_still_ends_the_process_with_the_stacks_of_its_threads():
     done = run(STALLS)
     assert done.returncode == 70
-    assert "the event loop has stood still for 0.5 s; the gateway starts again" in done.stderr
+    assert "the event loop has stood still for 1 s; the gateway starts again" in done.stderr
     assert "in stand_still" in done.stderr
     assert done.stderr.count("(most recent call first)") == 2
 
@@ -85,12 +85,11 @@ def test_a_process_that_was_stopped_as_a_whole_goes_on():
     with subprocess.Popen([sys.executable, "-c", HEAD + LIVES], stdout=subprocess.PIPE, text=True) as child:
         try:
             assert child.stdout.readline() == "up\n"
-            for _ in range(2):
-                os.kill(child.pid, signal.SIGSTOP)
-                subprocess.run(["sleep", "1.5"], check=True)  # three limits
-                os.kill(child.pid, signal.SIGCONT)
-                for _ in range(30):
-                    assert child.stdout.readline() == "tick\n"
+            os.kill(child.pid, signal.SIGSTOP)
+            subprocess.run(["sleep", "3"], check=True)  # three limits
+            os.kill(child.pid, signal.SIGCONT)
+            for _ in range(60):  # three limits again
+                assert child.stdout.readline() == "tick\n"
         finally:
             child.kill()
 

@@ -154,12 +154,12 @@ def test_perf_whose_other_signals_are_refused_leaves_no_counter_open(monkeypatch
 
 
 def test_perf_turns_counts_into_rates(monkeypatch):
-    counts = {"cycles": 1000.0, "instructions": 1500.0, "cache_misses": 2e6, "reads": 3.0}
+    counts = {"cycles": 1000.0, "instructions": 1500.0, "cache_misses": 2e8, "reads": 300.0}
     perf, place = Perf(), local_place()
     monkeypatch.setattr(perf_module, "open_event", lambda *args, **rest: os.open(os.devnull, os.O_RDONLY))
     monkeypatch.setattr(perf_module, "read_event", lambda handle: 0.0)
     perf.open([place])
-    perf._at_s[place.name] = time.monotonic() - 2.0
+    perf._at_s[place.name] = time.monotonic() - 200.0  # so long that the time of this test does not count
     monkeypatch.setattr(perf, "_read", lambda name: counts)
     signals = perf.sample(place)
     perf.close()

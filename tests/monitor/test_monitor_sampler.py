@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from contextlib import ExitStack
 from io import StringIO
 
 import pytest
@@ -11,6 +12,9 @@ from typer.testing import CliRunner
 
 from fairlead.cli import app
 from fairlead.cli.monitor import frame
+from fairlead.cli.places import places_of
+from fairlead.engine.live.limits import make_limiter
+from fairlead.model import Node
 from fairlead.monitor import COUNTERS, Place, Sampler, Signals, choose, local_place
 from fairlead.monitor.metrics import text
 from fairlead.monitor.signals import InstanceSignals
@@ -40,7 +44,7 @@ class Counting:
 
 
 def wait_for(condition):
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.005)
@@ -59,7 +63,7 @@ def test_the_last_samples_are_kept_and_averaged():
 
 def test_what_ends_the_thread_is_told_to_whoever_asks():
     with Sampler(Counting(fails_at=2), [Place(name="n", cpus=(0,))], every_s=0.01) as sampler:
-        sampler._thread.join(10)
+        sampler._thread.join(60)
         with pytest.raises(OSError, match="the file is gone"):
             sampler.latest("n")
 
@@ -111,6 +115,16 @@ def test_the_command_prints_one_sample_as_json():
     found = json.loads(done.stdout)
     assert set(COUNTERS) <= set(found["nodes"]["local"])
     assert found["provider"] in ("perf", "pcm", "fallback")
+
+
+@pytest.mark.skipif(make_limiter().kind == "affinity", reason="no control groups can be made here")
+def test_local_is_this_machine_also_where_services_have_a_node_of_that_name():
+    with ExitStack() as stack:
+        for _ in range(2):
+            limiter = make_limiter()
+            limiter.open([Node(name="local", kind="local", vcpus=1)])
+            stack.callback(limiter.close)
+        assert places_of(["local"], None, None) == [local_place()]
 
 
 def test_the_command_prints_a_table():

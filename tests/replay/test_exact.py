@@ -20,11 +20,25 @@ from fairlead.workload import PolicyChoice
 KNOWN_NOTHING = [name for name in DISPATCHERS if not make_policy(name).clairvoyant]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(world=scenarios(), policy=st.sampled_from(KNOWN_NOTHING), seed=st.integers(0, 3))
-def test_any_run_is_replayed_exactly(tmp_path_factory, world, policy, seed):
+ANY_RUN = given(world=scenarios(), policy=st.sampled_from(KNOWN_NOTHING), seed=st.integers(0, 3))
+
+
+def check_any_run(tmp_path_factory, world, policy, seed):
     folder = log_run(world, tmp_path_factory.mktemp("run"), policy, seed)
     assert check_exactly(read_logged_run(folder)) is None
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@ANY_RUN
+def test_any_run_is_replayed_exactly(tmp_path_factory, world, policy, seed):
+    check_any_run(tmp_path_factory, world, policy, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@ANY_RUN
+def test_many_runs_are_replayed_exactly(tmp_path_factory, world, policy, seed):
+    check_any_run(tmp_path_factory, world, policy, seed)
 
 
 @pytest.mark.parametrize("world", ["chain", "map-join", "node-loss", "retries", "kernels"])

@@ -97,7 +97,7 @@ def is_alive(pid):
         return False
 
 
-def wait_until(condition, limit_s=10.0):
+def wait_until(condition, limit_s=60.0):
     """Whether it came true in time."""
     until = time.monotonic() + limit_s
     while not condition():

@@ -94,7 +94,7 @@ def test_nothing_is_left_however_it_is_ended(number, code):
         below = children(process.pid)
         assert below
         process.send_signal(number)
-        assert process.wait(15) == code
+        assert process.wait(60) == code
         assert wait_until(lambda: not any(map(is_alive, below)))
         assert wait_until(lambda: not holders(process.pid))
 
@@ -108,7 +108,7 @@ def test_a_node_gets_its_part_back_however_it_is_ended(number):
         with start(*args) as process:
             assert node.limits() != before
             process.send_signal(number)
-            process.wait(15)
+            process.wait(60)
             assert wait_until(lambda: node.limits() == before)
             assert wait_until(lambda: not holders(process.pid))
 
@@ -117,6 +117,6 @@ def test_it_ends_by_itself_when_its_time_is_over():
     began = time.monotonic()
     with start("--cpu", "10%", "--for", "0.5s", "--no-groups") as process:
         below = children(process.pid)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         assert time.monotonic() - began >= 0.5
         assert not any(map(is_alive, below))

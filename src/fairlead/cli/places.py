@@ -54,12 +54,12 @@ def all_places(cpus: str | None) -> list[Place]:
 
 
 def _place(name: str, found: Sequence[Place], cpus: tuple[int, ...] | None) -> Place:
+    if name == LOCAL:  # even where services have a node of that name, as those that declare none do
+        return local_place(cpus)
     matching = [place for place in found if place.name == name]
     if len(matching) > 1:
         groups = "".join(f"\n  {place.cgroup}" for place in matching)
         raise UsageError(f"Several services have a node {name!r}. Say which with --cgroup:{groups}")
     if matching:
         return Place(name=name, cpus=cpus or matching[0].cpus, cgroup=matching[0].cgroup)
-    if name == LOCAL:
-        return local_place(cpus)
     raise UnknownNameError("node", name, [LOCAL, *(place.name for place in found)])

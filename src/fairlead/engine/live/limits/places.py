@@ -20,8 +20,9 @@ def find_places() -> list[Place]:
     for hierarchy in find_hierarchies():
         if not hierarchy.controllers or "cpu" in hierarchy.controllers:
             for run in _runs(hierarchy):
-                nodes = sorted(path for path in run.iterdir() if HELD not in path.name and _is_limited(path))
-                found += [Place(name=node.name, cpus=_cpus(node), cgroup=node) for node in nodes]
+                with suppress(FileNotFoundError):  # the service ends while this looks
+                    nodes = sorted(path for path in run.iterdir() if HELD not in path.name and _is_limited(path))
+                    found += [Place(name=node.name, cpus=_cpus(node), cgroup=node) for node in nodes]
     return found
 
 
