@@ -72,7 +72,7 @@ async def _serve(order: ServeOrder, settings: Settings, listening: socket.socket
         url = _url(listening, "http" if settings.certfile is None else "https")
         _write_address(Path(order.state), url, settings.certfile)
         if not order.is_restart:
-            _announce(host, url)
+            _announce(host, url, settings.certfile)
         with Watchdog(settings.stall_limit_s, lambda: journal.death, say):
             await serve(host, journal, settings, [listening], stop)
     finally:
@@ -149,8 +149,9 @@ def _write_address(state: Path, url: str, certfile: Path | None) -> None:
         say(f"commands will not find this gateway by themselves: {error}")
 
 
-def _announce(host: Host, url: str) -> None:
+def _announce(host: Host, url: str, certfile: Path | None) -> None:
     lines = []
+    trust = "" if certfile is None else f" --cacert {certfile}"
     uses = Counter(workflow.name for manifest in host.manifests() for workflow in manifest.workflows)
     for manifest in host.manifests():
         lines.append(f"Serving {manifest.name} at {url}")
@@ -159,7 +160,9 @@ def _announce(host: Host, url: str) -> None:
             objective = "no objective" if workflow.slo_s is None else f"within {workflow.slo_s * 1000:g} ms"
             lines.append(f"  POST {url}/v1/workflows/{name}  {objective}")
     chosen = f" --workflow {name}" if uses.total() > 1 else ""
-    lines.append(f"Watch     fairlead top --url {url}    Load  fairlead load {url}{chosen} --rate 50 --duration 10s")
+    lines.append(
+        f"Watch     fairlead top --url {url}{trust}    Load  fairlead load {url}{trust}{chosen} --rate 50 --duration 10s"
+    )
     with suppress(OSError):
         print("\n".join(lines), flush=True)  # noqa: T201 - what `fairlead serve` shows
 

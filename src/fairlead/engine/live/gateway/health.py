@@ -51,10 +51,10 @@ async def alive(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 
 async def ready(gateway: "Gateway", exchange: Exchange) -> Reply:
-    """Whether new requests are taken."""
+    """Whether new requests are taken. Why workflows cannot run is told only to those who may call them."""
     if gateway.is_ready:
         return json_reply(Health("ready"))
-    reasons = gateway.host.obstacles()
+    reasons = gateway.host.obstacles() if gateway.guard.permits(exchange.headers) else ()
     status: Literal["starting", "draining", "blocked"] = "starting"
     if gateway.is_draining:
         status = "draining"

@@ -12,9 +12,9 @@ from fairlead.engine.live.gateway.bodies import deadline_s, parse_json, require_
 from fairlead.engine.live.gateway.calls import CALL_ERRORS, output
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
-from fairlead.engine.live.gateway.problems import Problem
+from fairlead.engine.live.gateway.problems import Problem, retry_headers
 from fairlead.engine.live.gateway.raw_tensors import HEADER, read_inputs, split, write
-from fairlead.engine.live.gateway.replies import Reply, json_reply
+from fairlead.engine.live.gateway.replies import Headers, Reply, json_reply
 from fairlead.engine.live.gateway.tensors import (
     ANY_OUTPUT,
     Made,
@@ -115,7 +115,11 @@ async def live(gateway: "Gateway", exchange: Exchange) -> Reply:
 async def ready(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Whether every app takes requests."""
     is_ready = gateway.is_ready
-    return json_reply(Ready(is_ready), 200 if is_ready else 503)
+    return json_reply(Ready(is_ready), *_status(is_ready))
+
+
+def _status(is_ready: bool) -> tuple[int, Headers]:
+    return (200, []) if is_ready else (503, retry_headers(1.0))
 
 
 async def model(gateway: "Gateway", exchange: Exchange) -> Reply:
@@ -130,7 +134,7 @@ async def model_ready(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Whether a workflow takes requests."""
     name = _model(gateway, exchange)
     is_ready = gateway.is_ready
-    return json_reply(ModelReady(name, is_ready), 200 if is_ready else 503)
+    return json_reply(ModelReady(name, is_ready), *_status(is_ready))
 
 
 async def infer(gateway: "Gateway", exchange: Exchange) -> Reply:
