@@ -114,7 +114,7 @@ class HttpConnection(asyncio.Protocol):
         """The client does not read what it is sent."""
         self._is_write_paused = True
         self._read(False)
-        self.expires_at = self._loop.time() + self._settings.idle_limit_s
+        self.expires_at = self._loop.time() + self._patience_s()
 
     def resume_writing(self) -> None:
         """The client has read on."""
@@ -344,7 +344,9 @@ class HttpConnection(asyncio.Protocol):
         self._current = None
         if not exchange.keep_alive:
             self._close()
-        elif not self._is_write_paused:
+        elif self._is_write_paused:  # it must read before it is served again, and makes room until then
+            self._connections.waits(self)
+        else:
             self._next()
 
     def _next(self) -> None:
@@ -371,12 +373,13 @@ class HttpConnection(asyncio.Protocol):
 
     def _wait(self) -> None:
         """Nothing is in work: the client has a limited time to go on."""
-        settings = self._settings
-        if self._is_receiving:
-            limit_s = settings.receive_limit_s
-        else:
-            limit_s = settings.idle_limit_s if self.is_known else min(settings.receive_limit_s, settings.idle_limit_s)
+        limit_s = self._settings.receive_limit_s if self._is_receiving else self._patience_s()
         self.expires_at = self._loop.time() + limit_s
+
+    def _patience_s(self) -> float:
+        """How long the client may do nothing: briefly, before its first authorised request."""
+        settings = self._settings
+        return settings.idle_limit_s if self.is_known else min(settings.receive_limit_s, settings.idle_limit_s)
 
     def _write_reply(self, exchange: Exchange, reply: Reply) -> None:
         """Send an answer in one write."""
