@@ -14,7 +14,7 @@ from fairlead.errors import MissingExtraError
 NOT_BEGUN = "no episode has begun"
 IS_OVER = "the episode is over"
 
-_largest, _UNSIGNED = np.maximum.reduce, np.dtype(np.uint64)
+_largest, _WHOLE, _UNSIGNED = np.maximum.reduce, np.dtype(np.int64), np.dtype(np.uint64)
 
 
 def raise_reset_needed(why: str) -> NoReturn:
@@ -51,6 +51,16 @@ def many_actions(actions: ArrayLike, size: int, count: int) -> NDArray[np.int64]
     Raises:
         ValueError: The shape is not (`size`,), the type is not an integer type, or an action is out of range.
     """
+    if actions.__class__ is np.ndarray and actions.dtype is _WHOLE and actions.shape == (size,):
+        chosen: NDArray[np.int64] = np.ascontiguousarray(actions)
+        # Read as unsigned numbers, negative ones are the largest: one comparison checks both bounds.
+        if int(_largest(chosen.view(_UNSIGNED))) < count:
+            return chosen
+    return _checked(actions, size, count)
+
+
+def _checked(actions: ArrayLike, size: int, count: int) -> NDArray[np.int64]:
+    """The same for any input; says what is wrong with it."""
     try:
         given = np.asarray(actions)
     except (TypeError, ValueError) as error:
@@ -59,12 +69,11 @@ def many_actions(actions: ArrayLike, size: int, count: int) -> NDArray[np.int64]
         raise ValueError(f"actions must have {size} entries; got the shape {given.shape}.")
     if given.dtype.kind not in "iu":
         raise ValueError(f"actions must be whole numbers from 0 to {count - 1}; got the type {given.dtype}.")
-    chosen = np.ascontiguousarray(given, np.int64)
-    # Read as unsigned numbers, negative ones are the largest: one comparison checks both bounds.
-    if _largest(chosen.view(_UNSIGNED)) >= count:
-        wrong = int(np.flatnonzero((given < 0) | (given >= count))[0])
-        raise ValueError(f"actions must be whole numbers from 0 to {count - 1}; entry {wrong} is {given[wrong]}.")
-    return chosen
+    wrong = np.flatnonzero((given < 0) | (given >= count))
+    if wrong.size:
+        first = int(wrong[0])
+        raise ValueError(f"actions must be whole numbers from 0 to {count - 1}; entry {first} is {given[first]}.")
+    return np.ascontiguousarray(given, np.int64)
 
 
 def _shown(value: object) -> str:
