@@ -257,7 +257,14 @@ def test_a_second_registration_changes_nothing_and_warns_of_nothing(recwarn):
     assert not recwarn.list
 
 
-@pytest.mark.parametrize("make", [*list(SINGLES.values())[:3], lambda: PlacementVectorEnv(2, LIGHT), scaling], ids=repr)
+TRAVELLING = {
+    **dict(list(SINGLES.items())[:3]),
+    "vector": lambda: PlacementVectorEnv(2, LIGHT),
+    "scaling": scaling,
+}
+
+
+@pytest.mark.parametrize("make", TRAVELLING.values(), ids=TRAVELLING)
 def test_an_environment_travels_by_what_it_was_made_of(make):
     env = make()
     env.reset(seed=3)
