@@ -141,6 +141,24 @@ def test_the_body_of_an_upgrade_is_never_a_request_of_its_own(gateway):
     assert len(gateway.host.calls) == calls
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        call(1, b"Connection: close, upgrade", b"Upgrade: h2c", b"Content-Encoding: gzip"),
+        call(1, b"Connection: close, upgrade", b"Upgrade: h2c"),
+    ],
+    ids=["refused-early", "refused-upgrade", "closing-upgrade"],
+)
+def test_what_follows_the_last_request_in_its_segment_never_runs(gateway, last):
+    calls = len(gateway.host.calls)
+    text = gateway.raw(last + call("hidden") + call("hidden"))
+    assert len(statuses(text)) == 1
+    assert b"connection: close" in text
+    assert b"hidden" not in text
+    assert len(gateway.host.calls) == calls + (statuses(text) == [200])
+
+
 def test_an_upgrade_with_chunks_is_read_as_chunks(gateway):
     text = gateway.raw(chunked(chunk(b'{"input": '), chunk(b"7}"), headers=b"Upgrade: h2c\r\n"))
     assert statuses(text) == [200]
@@ -216,16 +234,18 @@ def test_head_answers_have_no_body(gateway):
         chunked(chunk(b'{"input": 1}'), trailers=b"".join(b"T%d: %b\r\n" % (i, b"x" * 90) for i in range(5000))),
         chunked(chunk(b'{"input": 1}'), trailers=b"T: " + b"x" * 500_000 + b"\r\n"),
         chunked(*(chunk(b" ", b";" + b"x" * 500) for _ in range(1000))),
+        chunked(*(chunk(b"  ") for _ in range(20_000))),
+        chunked(*(chunk(b" " * 64) for _ in range(5_000)), trailers=b"T: " + b"x" * 500_000 + b"\r\n"),
     ],
-    ids=["many-trailers", "one-large-trailer", "chunk-extensions"],
+    ids=["many-trailers", "one-large-trailer", "chunk-extensions", "tiny-chunks", "trailer-after-chunks"],
 )
 def test_trailers_and_chunk_extensions_count_as_head(gateway, request_):
     assert statuses(gateway.raw(request_)) == [431]
 
 
 def test_small_chunks_and_a_trailer_are_fine(gateway):
-    text = b'{"input": "%b"}' % (b"x" * 20_000)
-    pieces = [chunk(text[first : first + 1]) for first in range(len(text))]
+    text = b'{"input": "%b"}' % (b"x" * 60_000)
+    pieces = [chunk(text[first : first + 16]) for first in range(0, len(text), 16)]
     assert statuses(gateway.raw(chunked(*pieces, trailers=b"T: v\r\n"))) == [200]
 
 
@@ -240,6 +260,45 @@ def test_a_refusal_comes_before_the_body_is_read(tmp_path):
 def test_a_refusal_with_a_small_body_keeps_the_connection(tmp_path):
     with running(host(), tmp_path, token=TOKEN) as gateway:
         assert statuses(gateway.raw(call(1) + call(2) + LAST)) == [401, 401, 200]
+
+
+def test_an_endpoint_that_reads_no_body_takes_none_that_is_large(gateway):
+    head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    assert statuses(gateway.raw(head + b"Content-Length: 100000\r\n\r\n")) == [413]
+    assert statuses(gateway.raw(head + b"Content-Length: 1000\r\n\r\n" + b"x" * 1000)) == [200]
+
+
+def test_a_refusal_is_told_even_if_its_short_body_never_comes(tmp_path):
+    with running(host(), tmp_path, token=TOKEN, receive_limit_s=0.5) as gateway:
+        assert statuses(gateway.raw(call(1)[:-4], timeout_s=20.0)) == [401]
+
+
+def test_a_client_that_reads_slowly_gets_its_whole_answer(tmp_path):
+    large = SmallHost({"shop.echo": lambda value, _: "x" * 12_000_000})
+    with running(large, tmp_path, idle_limit_s=0.5, max_result_bytes=20_000_000) as gateway:
+        link = socket.socket()
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        link.settimeout(20)
+        with link:
+            link.connect(("127.0.0.1", gateway.port))
+            link.sendall(call(1, b"Connection: close"))
+            received = 0
+            while part := link.recv(1 << 20):
+                received += len(part)
+                time.sleep(0.02)  # some seconds in all, several times the limit
+    assert received > 12_000_000
+
+
+def test_answers_are_sent_to_their_end_when_the_gateway_stops(tmp_path):
+    large = SmallHost({"shop.echo": lambda value, _: "x" * 8_000_000})
+    with running(large, tmp_path) as gateway, ExitStack() as stack:
+        link = stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), timeout=20))
+        link.sendall(call(1))
+        received = len(link.recv(1000))
+        gateway.begin_stop()
+        while part := link.recv(1 << 20):
+            received += len(part)
+    assert received > 8_000_000
 
 
 # --- many connections ------------------------------------------------------------------------------------------------

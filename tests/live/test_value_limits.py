@@ -55,7 +55,13 @@ def look(what):
     if what == "environment":
         return [dict(os.environ), IMPORTED_WITH]
     pids = [os.getppid(), int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])]
-    return [Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace") for pid in pids]
+    return [environment_of(pid) for pid in pids]
+
+def environment_of(pid):
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except PermissionError:  # as it is for all users but root
+        return ""
 
 app.workflow("map", each(same), slo="60s")
 app.workflow("split", numbers >> each(same), slo="60s")

@@ -27,7 +27,6 @@ OVERLOAD = 1.5
 
 _DEADLINE_S = 0.08
 _BODY = b'{"input": "beach.jpg"}'
-_HEADERS = (("content-type", "application/json"),)
 _START_LIMIT_S = 60.0
 
 
@@ -127,7 +126,6 @@ def _load(url: str, arrivals: Closed | Open, duration_s: float, deadline_s: floa
         warm_up_s=warm_up_s,
         deadline_s=deadline_s,
         body=_BODY,
-        headers=_HEADERS,
         timeout_s=20.0,
         max_in_flight=4_000,
     )

@@ -221,7 +221,7 @@ class Host:
         """Serve an app no more; what it has is finished. One that could not be started is forgotten."""
         async with self._changing:
             if app in self._apps:
-                self._retire(self._apps.pop(app))
+                self._retire(self._apps.pop(app), is_removed=True)
                 self._index()
             elif self._unserved.pop(app, None) is None:
                 raise UnknownNameError("app", app, self._apps)
@@ -364,9 +364,9 @@ class Host:
         )
         return RunLog(self._runs / str(generation), head, keep_bytes=self._options.record_bytes, say=self._log)
 
-    def _retire(self, deployment: _Deployment) -> None:
+    def _retire(self, deployment: _Deployment, *, is_removed: bool = False) -> None:
         name = deployment.runtime.manifest.name
-        deployment.runtime.retire()
+        deployment.runtime.retire(is_removed=is_removed)
         self._former.setdefault(name, []).append(deployment)
         task = asyncio.ensure_future(self._finish(name, deployment))
         self._ending.add(task)

@@ -326,8 +326,16 @@ class Runtime:
         """Bring a function's instances to a node; from then on it has as many as it has now, until it is scaled."""
         self._pool.move(function, node)
 
-    def retire(self) -> None:
-        """Get ready to end once nothing is open: what an operator held at zero is given back, or it would wait."""
+    def retire(self, *, is_removed: bool = False) -> None:
+        """Get ready to end once nothing is open: what an operator held at zero is given back, or it would wait.
+
+        Requests that never began because of such a hold begin then; they fail if the app is removed.
+        """
+        if is_removed:
+            for state, _, _ in self._parked.values():
+                reason = f"the app {self.manifest.name!r} was removed before the request could run"
+                self._end(state, "failed", reason, None, None)
+            self._parked.clear()
         for function in self.controller.holds.at_zero():
             self.scale(function, None)
         if self._parked:
@@ -520,6 +528,7 @@ class Runtime:
         self._transit.forget(effect.batch)
         self._vcpus.pop(effect.instance, None)
         self._pool.stopped(effect.instance)
+        self._warm_up.lost(effect.instance, "it was stopped")
         self._backend.stop(effect.instance, now=effect.batch >= 0)
 
     def _stop_batch(self, effect: fx.StopBatch) -> None:

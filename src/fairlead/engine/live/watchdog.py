@@ -75,6 +75,7 @@ class Watchdog:
                 return
 
     def _give_way(self, why: str) -> None:
+        threading.Timer(1.0, self._end, (FAULTY,)).start()  # should the log itself be what stands still
         self._say(f"{why}; the gateway starts again. What its threads were doing:")
         faulthandler.dump_traceback(sys.__stderr__ or 2, all_threads=True)
         self._end(FAULTY)

@@ -21,7 +21,6 @@ from fairlead.runlog import ScalingRow, read_scaling
 
 _LOOK_S = 2.0  # how long the machine is watched before a load
 _GIVE_UP_S = 10.0  # a client that has waited so long has missed its objective many times over
-_HEADERS = (("content-type", "application/json"),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +95,6 @@ def _load(address: str, settings: Mapping[str, Any], duration_s: float, repeat: 
             warm_up_s=settings["warm_up_s"],
             deadline_s=seconds(SIZES[name][2], name),
             body=b'{"input": null}',
-            headers=_HEADERS,
             timeout_s=_GIVE_UP_S,
             max_in_flight=200,
         )

@@ -138,7 +138,10 @@ async def result(gateway: "Gateway", exchange: Exchange) -> Reply:
     """What a request gave: 200, 202 while it is not there, 409 if it will never be."""
     entry = await _entry(gateway, exchange)
     if entry.state == "completed":
-        output = await encoded_json(entry.result) if entry.result else b"null"
+        try:
+            output = await encoded_json(entry.result) if entry.result else b"null"
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Problem(502, "no_json_form", f"The answer has no JSON form: {error}.") from None
         return Reply(200, b'{"id":"%b","output":%b}' % (entry.id.encode(), output))
     if not entry.is_final:
         return json_reply(_state_of(entry), 202, [(b"retry-after", b"1"), (b"retry-after-ms", b"200")])
@@ -163,7 +166,10 @@ async def cancel(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 async def _entry(gateway: "Gateway", exchange: Exchange) -> Entry:
     (id,) = exchange.names
-    entry = await gateway.runner.journal.get(id) if ID_PATTERN.fullmatch(id) else None
+    try:
+        entry = await gateway.runner.journal.get(id) if ID_PATTERN.fullmatch(id) else None
+    except JournalFullError as error:
+        raise Problem(503, "journal_unreadable", str(error), retry_after_s=error.retry_after_s) from None
     if entry is None:
         message = f"No request has the id {id[:80]!r}. Ended ones are kept for a time, then forgotten."
         raise Problem(404, "unknown_request", message)
@@ -240,7 +246,7 @@ ENDPOINTS = (
             200: Answer("Its output.", RequestResult),
             202: Answer("It has not ended.", RequestState, ("Retry-After", "Retry-After-Ms")),
         },
-        errors=(404, 409),
+        errors=(404, 409, 502, 503),
         description="409 if it ended without a result: the error's code is its state, the reason says why.",
     ),
     Endpoint(

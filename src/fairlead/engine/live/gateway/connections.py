@@ -1,4 +1,4 @@
-"""All connections of the gateway: their number, who makes room when there are too many, and their time limits.
+"""All connections of the gateway: their number, which of them makes room for a new one, and their time limits.
 
 One sweep a few times per second looks at every connection's time limit, so that a request arms and cancels no timer.
 """
@@ -38,7 +38,11 @@ class Guest(Protocol):
         ...
 
     def leave(self) -> None:
-        """Make room for another connection."""
+        """Make room for another connection, at once."""
+        ...
+
+    def close(self) -> None:
+        """End once all that was answered has been sent."""
         ...
 
 
@@ -107,8 +111,7 @@ class Connections:
         """End every connection that has nothing in work; the others end with their answer."""
         self.is_closing = True
         for guest in [*self._strangers, *self._waiting]:
-            self.gone(guest)
-            guest.leave()
+            guest.close()
 
     async def emptied(self, limit_s: float) -> None:
         """Wait until no connection is left, for a limited time; then end those that are."""

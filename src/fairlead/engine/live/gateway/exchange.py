@@ -21,6 +21,7 @@ class Connection(Protocol):
     """What a handler knows of a connection: `on_lost` is called once if the client leaves before its answer."""
 
     on_lost: Callable[[], None] | None
+    is_gone: bool
 
 
 class Exchange:
@@ -74,7 +75,7 @@ class Exchange:
         self.names: tuple[str, ...] = ()  # what stands in the path where its template has a name, in order
         self.reply: Reply | None = None  # known before the body is: a refusal
         self.held_bytes = 0  # of its body
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []  # the first, and all others together
         given = headers.get(b"x-request-id")
         self.request_id = given if given and _REQUEST_ID(given) else b"%b-%x" % (_RUN, next(_NUMBERS))
         trace = headers.get(b"traceparent")
@@ -94,12 +95,17 @@ class Exchange:
     def body(self) -> bytes:
         """The whole body: a handler runs once it has arrived."""
         parts = self._parts
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def take(self, part: bytes) -> None:
         """Keep a part of the body."""
-        self._parts.append(part)
         self.held_bytes += len(part)
+        if not self._parts:
+            self._parts.append(part)
+        elif isinstance(self._parts[-1], bytearray):
+            self._parts[-1] += part
+        else:  # many small parts take one object each
+            self._parts.append(bytearray(part))
 
     def drop_body(self) -> int:
         """Let go of the body; how many bytes it held."""

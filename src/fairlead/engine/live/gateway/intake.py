@@ -131,6 +131,8 @@ class Intake:
         self._open[waiting] = ticket
         if connection is not None:
             connection.on_lost = lambda: host.cancel(ticket)
+            if connection.is_gone:
+                host.cancel(ticket)
         try:
             return ticket, await waiting
         except asyncio.CancelledError:
@@ -142,7 +144,7 @@ class Intake:
                 connection.on_lost = None
 
     def cancel_all(self) -> None:
-        """Give up every request that somebody waits for: each gets an answer that says so."""
+        """Give up every request whose caller waits: each gets an answer that says so."""
         for ticket in list(self._open.values()):
             self.host.cancel(ticket)
 
@@ -171,7 +173,11 @@ class Intake:
         """The same ending, or a failure if its answer is too large: the answer is then freed without being decoded."""
         if ending.value is None:
             return ending
-        size = self.host.size_bytes(ending.value)
+        try:
+            size = self.host.size_bytes(ending.value)
+        except OSError as error:  # something outside removed it from shared memory
+            reason = f"the answer is gone from shared memory: {error.strerror}"
+            return msgspec.structs.replace(ending, outcome="failed", value=None, reason=reason)
         if size <= self._max_result_bytes:
             return ending
         self.host.release(ending.value)

@@ -6,7 +6,6 @@ requests sent ahead, the time that a request may take to arrive. `docs/design/ha
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
@@ -27,17 +26,20 @@ if TYPE_CHECKING:
     from fairlead.engine.live.gateway.app import Gateway
 
 _STATUS_LINE = {status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus}
-_CHUNK_BYTES = 16  # of a chunk's size line that do not count as head: its size, and its line ends
+_CHUNK_BYTES = 16  # of each part of a body, as much again at most does not count as head: the size line of its chunk
+_SMALL_CHUNKS = 2048  # chunks that may be as small as they like
 _SOON_READ = 64 << 10  # a refused body of this size is read to its end, and the connection stays
 _MOST_DISCARDED = 64 << 20  # bytes that are read past an answer, so that a client that still sends gets to read it
 _LINGER_S = 2.0
-_log = logging.getLogger("fairlead.gateway")
 
 
 class _Refused(Exception):  # noqa: N818 - raised through the parser to stop it
     def __init__(self, problem: Problem) -> None:
         super().__init__()
         self.problem = problem
+
+
+_AFTER_THE_LAST = Problem(400, "invalid_http", "The connection ends with the request before this one.")  # never sent
 
 
 class HttpConnection(asyncio.Protocol):
@@ -60,6 +62,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_lingering = False
         self._is_write_paused = False
         self._is_read_paused = False
+        self._unread = 0  # bytes of answers, when that was last looked at
         self._begin()
         self._is_receiving = False
         self._is_muted = False
@@ -69,6 +72,7 @@ class HttpConnection(asyncio.Protocol):
         self.on_lost: Callable[[], None] | None = None
         self.expires_at = inf
         self.is_known = False
+        self.is_gone = False
 
     def _begin(self) -> None:
         self._url = b""
@@ -76,6 +80,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_in_head = True
         self._head_bytes = 0  # of headers that are complete
         self._overhead = 0  # bytes of the request that are no body
+        self._body_bytes = self._chunks = 0
 
     # --- the transport's side --------------------------------------------------------------------------------------
 
@@ -94,7 +99,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the handler that waits, and drop every reference, so that no cycle is left to the garbage collector."""
         self._connections.gone(self)
-        self._is_deaf = True
+        self._is_deaf = self.is_gone = True
         for exchange in (self._incoming, *self._queue):
             if exchange is not None:
                 self._room.give_back(exchange.drop_body())
@@ -113,6 +118,7 @@ class HttpConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not read what it is sent."""
         self._is_write_paused = True
+        self._unread = 0 if self._transport is None else self._transport.get_write_buffer_size()
         self._read(False)
         self.expires_at = self._loop.time() + self._patience_s()
 
@@ -134,9 +140,10 @@ class HttpConnection(asyncio.Protocol):
             self._feed(data)
             if self._is_receiving:
                 self._check_overhead()
+                self._overhead = max(0, self._overhead)  # what a body leaves unused is not saved up for a trailer
         except httptools.HttpParserError as error:
             if self._is_deaf:
-                return  # bytes after a request that said it is the last
+                return  # bytes after the last request
             refused = error.__context__
             if isinstance(refused, _Refused):
                 self._say_last(refused.problem)
@@ -165,7 +172,7 @@ class HttpConnection(asyncio.Protocol):
                 self._is_muted = True
                 self._parser.feed_data(b"POST / HTTP/1.1\r\n" + framing + b"\r\n\r\n")
                 self._is_muted = False
-            if rest:
+            if rest and not self._is_deaf:
                 self._feed(rest)
 
     # --- the parser's side -----------------------------------------------------------------------------------------
@@ -174,6 +181,8 @@ class HttpConnection(asyncio.Protocol):
         """A request begins."""
         if self._is_muted:
             return
+        if self._is_deaf:  # the request before it was the last
+            raise _Refused(_AFTER_THE_LAST)
         self._in_segment += 1
         most = self._settings.max_pipelined
         if self._in_segment > most or len(self._queue) >= most:
@@ -202,7 +211,11 @@ class HttpConnection(asyncio.Protocol):
         self._head_bytes += len(name) + len(value) + 4
         name = name.lower()
         headers = self._headers
-        headers[name] = headers[name] + b", " + value if name in headers else value
+        known = headers.get(name)
+        if known is None:
+            headers[name] = value
+        elif known != value or name == b"host":  # a repetition says nothing new, but a second host is one too many
+            headers[name] = known + b", " + value
 
     def on_headers_complete(self) -> None:
         """The head is there: find the endpoint, check the caller's rights, then let the body come."""
@@ -248,15 +261,16 @@ class HttpConnection(asyncio.Protocol):
 
     def on_body(self, part: bytes) -> None:
         """A part of the body."""
-        self._overhead -= len(part)
+        self._overhead -= len(part) + min(len(part), _CHUNK_BYTES)
+        self._body_bytes += len(part)
         exchange = self._incoming
         if exchange is None or exchange.reply is not None:
             self._discarded += len(part)
             if self._discarded > _MOST_DISCARDED:
                 self._leave_at_once()
             return
-        if exchange.held_bytes + len(part) > self._settings.max_body_bytes:
-            self._refuse_incoming(_too_large(exchange.held_bytes + len(part), self._settings.max_body_bytes))
+        if exchange.held_bytes + len(part) > self._most_bytes(exchange):
+            self._refuse_incoming(_too_large(exchange.held_bytes + len(part), self._most_bytes(exchange)))
         elif not self._room.take(len(part)):
             found = f"The bodies of open requests take up {self._room.most_bytes} bytes, the most there is room for."
             problem = Problem(429, "inbox_full", found, reason="inbox-full", retry_after_s=1.0, close=True)
@@ -265,8 +279,13 @@ class HttpConnection(asyncio.Protocol):
             exchange.take(part)
 
     def on_chunk_header(self) -> None:
-        """A chunk begins: the usual length of its size line is no head."""
-        self._overhead -= _CHUNK_BYTES
+        """A chunk begins. Very many of a few bytes each are work without a use."""
+        self._chunks += 1
+        if self._chunks > _SMALL_CHUNKS and self._chunks * _CHUNK_BYTES > 2 * self._body_bytes:
+            message = (
+                f"The body comes in more than {_SMALL_CHUNKS} chunks of fewer than {_CHUNK_BYTES // 2} bytes each."
+            )
+            raise _Refused(Problem(431, "head_too_large", f"{message} Send larger chunks."))
 
     def on_message_complete(self) -> None:
         """The request is complete."""
@@ -292,8 +311,13 @@ class HttpConnection(asyncio.Protocol):
 
     def _check_length(self, exchange: Exchange) -> None:
         declared = exchange.headers.get(b"content-length")
-        if declared is not None and int(declared) > self._settings.max_body_bytes:
-            raise _too_large(int(declared), self._settings.max_body_bytes)
+        if declared is not None and int(declared) > self._most_bytes(exchange):
+            raise _too_large(int(declared), self._most_bytes(exchange))
+
+    def _most_bytes(self, exchange: Exchange) -> int:
+        """How large its body may be: little, where it is not even looked at."""
+        is_read = exchange.endpoint is not None and exchange.endpoint.body is not None
+        return self._settings.max_body_bytes if is_read else min(_SOON_READ, self._settings.max_body_bytes)
 
     # --- answers ---------------------------------------------------------------------------------------------------
 
@@ -458,8 +482,10 @@ class HttpConnection(asyncio.Protocol):
         if self._is_lingering:
             self._close()
         elif self._is_write_paused:
-            self._leave_at_once()  # it sends on and never reads
-        elif self._is_receiving and not (self._incoming is not None and self._incoming.reply is not None):
+            self._expire_unread()
+        elif self._incoming is not None and self._incoming.reply is not None and self._current is None:
+            self._answer_early(self._incoming)
+        elif self._is_receiving:
             self._connections.census.timed_out += 1
             limit_s = self._settings.receive_limit_s
             self._say_last(Problem(408, "request_timeout", f"The request was not complete within {limit_s:g} s."))
@@ -467,9 +493,25 @@ class HttpConnection(asyncio.Protocol):
             self._connections.census.timed_out += self._is_receiving or not self.is_known
             self._close()
 
+    def _expire_unread(self) -> None:
+        """End a client that does not read its answer; one that reads slowly may go on."""
+        transport = self._transport
+        if transport is None:
+            return
+        unread = transport.get_write_buffer_size()
+        if unread < self._unread:
+            self._unread = unread
+            self.expires_at = self._loop.time() + self._patience_s()
+        else:
+            transport.abort()
+
     def leave(self) -> None:
-        """Make room for another connection, or end with the gateway."""
+        """Make room for another connection, at once."""
         self._leave_at_once()
+
+    def close(self) -> None:
+        """End once all that was answered has been sent."""
+        self._close()
 
     def _close(self) -> None:
         transport = self._transport
@@ -478,9 +520,11 @@ class HttpConnection(asyncio.Protocol):
         for exchange in self._queue:
             self._room.give_back(exchange.drop_body())
         self._queue.clear()
-        if transport.get_write_buffer_size():  # it may never read: not for longer than an idle connection
-            self.expires_at = self._loop.time() + self._settings.idle_limit_s
-            self._is_deaf = self._is_write_paused = True
+        self._is_deaf = True
+        self._unread = transport.get_write_buffer_size()
+        if self._unread:  # it may never read
+            self._is_write_paused = True
+            self.expires_at = self._loop.time() + self._patience_s()
         transport.close()
 
     def _leave_at_once(self) -> None:

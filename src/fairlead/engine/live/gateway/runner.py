@@ -60,7 +60,7 @@ def job_of(entry: Pending) -> Job:
 class _Run:
     """A job that was taken up."""
 
-    __slots__ = ("is_cancelled", "is_started", "ran_as", "resume_now", "state", "task", "ticket")
+    __slots__ = ("is_cancelled", "is_reading", "is_started", "ran_as", "resume_now", "state", "task", "ticket")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -68,6 +68,7 @@ class _Run:
         self.ran_as: str | None = None  # its name in the records of the run
         self.is_started = False
         self.is_cancelled = False
+        self.is_reading = False
         self.state: str | None = None  # how it ended
         self.resume_now = asyncio.Event()  # ends a pause
 
@@ -136,6 +137,8 @@ class Runner:
             run.resume_now.set()
             if run.ticket is not None:
                 self.intake.host.cancel(run.ticket)
+            if run.is_reading:
+                run.task.cancel()  # it has not begun, and may wait long for the disk or for room
             await asyncio.wait([run.task])
         self._waiting.pop(id, None)
         self._unserved.pop(id, None)
@@ -215,7 +218,9 @@ class Runner:
         held = 0
         try:
             if body is None:
+                run.is_reading = True
                 body = await self._read(job)
+                run.is_reading = False
             if body is not None:
                 held = len(body)
                 self._held_bytes += held

@@ -24,6 +24,7 @@ from fairlead.errors import ConfigError, Fault
 
 _SPARE_DESCRIPTORS = 512  # for instances, the journal, logs
 _LAST_ANSWERS_S = 2.0
+_HANDSHAKE_S = 5.0
 _BACKLOG = 4096
 _log = logging.getLogger("fairlead.gateway")
 
@@ -41,7 +42,8 @@ async def serve(
     settings.check(sockets)
     security = tls_context(settings)
     allowed = AllowList(settings.callback_prefixes)
-    _raise_descriptor_limit(settings.max_connections + _SPARE_DESCRIPTORS)
+    handshakes = 0 if security is None else settings.max_connections  # they are not counted before they are done
+    _raise_descriptor_limit(settings.max_connections + handshakes + _SPARE_DESCRIPTORS)
     pending = await journal.open()
     try:
         for notice in journal.notices:
@@ -110,7 +112,7 @@ async def _listen(
         return HttpConnection(gateway, connections, settings, room)
 
     loop = asyncio.get_running_loop()
-    handshake_s = None if security is None else settings.receive_limit_s
+    handshake_s = None if security is None else min(_HANDSHAKE_S, settings.receive_limit_s)
     servers: list[asyncio.Server] = []
     for listening in sockets:
         listen = loop.create_unix_server if listening.family == socket.AF_UNIX else loop.create_server

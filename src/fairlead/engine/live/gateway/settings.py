@@ -12,6 +12,7 @@ from fairlead.app.secrets import TOKEN
 from fairlead.errors import ConfigError, Fault
 
 _LEAST_TOKEN = 16
+_MOST_PIPELINED = 256
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +36,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_async: int = 1_000  # asynchronous requests that run at once; the others wait in the journal
     max_items: int = 10_000  # items that one list gives to a map stage
     max_containers: int = 100_000  # lists and objects in one request body, tensors expanded to their shape
-    max_result_bytes: int = 64 << 20  # of one workflow's answer
+    max_result_bytes: int = 16 << 20  # of one workflow's answer
     receive_limit_s: float = 10.0  # from the first byte of a request to its last
     idle_limit_s: float = 75.0  # between two requests of a connection
     late_limit_s: float = 30.0  # how long past its deadline a synchronous request may still wait for its answer
@@ -53,6 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ]
         if self.token is None and self.allow_deploy:
             faults.append(Fault("allow_deploy", f"needs a token: set {TOKEN}, or give a token file."))
+        if self.max_pipelined > _MOST_PIPELINED:
+            faults.append(Fault("max_pipelined", f"must be at most {_MOST_PIPELINED}; got {self.max_pipelined}."))
         if (self.certfile is None) != (self.keyfile is None):
             faults.append(Fault("certfile", "and keyfile belong together: give both, or neither."))
         if self.token is not None:

@@ -19,5 +19,5 @@ class Age:
         self._base: float = connection.execute(query).fetchone()[0] - elapsed()
 
     def now(self) -> float:
-        """Seconds since the journal was made."""
+        """Seconds during which the journal has been open so far."""
         return self._base + self._elapsed()

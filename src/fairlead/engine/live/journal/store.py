@@ -158,7 +158,7 @@ class Store:
         try:
             undelivered = self._one(lost, doomed)
             keys = self._db.execute(
-                "INSERT INTO keys SELECT workflow, key, id, digest, ended_on FROM requests "
+                "INSERT OR REPLACE INTO keys SELECT workflow, key, id, digest, ended_on FROM requests "
                 f"WHERE seq IN ({marks}) AND key IS NOT NULL AND ended_on > ?",
                 (*doomed, oldest),
             ).rowcount
