@@ -171,9 +171,7 @@ def test_work_takes_longer_by_the_ratio_of_speeds(tmp_path):
 def test_an_operators_move_holds_a_function_that_nobody_scaled_at_what_it_has(tmp_path):
     async def test():
         async with emulated(tmp_path, "burn=fast", period_s=60) as app:
-            pool = app.runtime._pool
             assert "burn" in app.runtime.controller.replicas.sets
-            pool.hold("burn")  # somebody scales it: nothing to do
             app.runtime.move("burn", "slow")
             await until(lambda: are_on(app, "slow", 1))
             app.runtime.move("burn", "fast")
