@@ -88,6 +88,12 @@ def test_body_and_headers_arrive_as_given(server):
     assert run_load(f"{server}/echo", plan).answered == 10
 
 
+def test_a_header_that_is_given_replaces_the_one_sent_by_default():
+    head = Target.of("http://127.0.0.1:8000/").head(BODY, [("content-type", "text/plain")]).decode().lower()
+    assert [line for line in head.split("\r\n") if line.startswith("content-type")] == ["content-type: text/plain"]
+    assert "accept: application/json" in head
+
+
 @pytest.mark.parametrize(
     ("path", "error"),
     [

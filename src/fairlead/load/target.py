@@ -60,13 +60,18 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}"
 
     def head(self, body: bytes, headers: Sequence[tuple[str, str]]) -> bytes:
-        """A request up to and including its last header; the blank line and the body follow."""
+        """A request up to and including its last header; the blank line and the body follow.
+
+        A header that is given replaces the one that would be sent by default.
+        """
         lines = [
             f"{'POST' if body else 'GET'} {self.path} HTTP/1.1",
             f"Host: {self.origin.partition('//')[2]}",
-            "Accept: application/json",
         ]
+        given = {name.lower() for name, _ in headers}
+        defaults = ("Accept", "Content-Type") if body else ("Accept",)
+        lines += [f"{name}: application/json" for name in defaults if name.lower() not in given]
         if body:
-            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+            lines.append(f"Content-Length: {len(body)}")
         lines += [f"{name}: {value}" for name, value in headers]
         return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
