@@ -100,6 +100,11 @@ def test_a_request_without_a_caller_waits_until_the_hold_ends_and_its_objective_
             await asyncio.wait_for(app.runtime.drained(), 20)
             assert parked.result().outcome == "completed"
             await at_zero(app, "second")
+            _, orphan = app.begin("main", 0.0)
+            app.runtime.retire(is_removed=True)  # nothing that an operator kept from running runs because of that
+            assert orphan.result().outcome == "failed"
+            assert orphan.result().reason.endswith("was removed before the request could run")
+            await at_zero(app, "second")
             _, last = app.begin("main", 0.0)
         assert (last.result().outcome, last.result().reason) == ("cancelled", "the gateway is stopping")
 
