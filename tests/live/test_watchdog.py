@@ -71,7 +71,7 @@ def test_a_loop_that_stands_still_ends_the_process_with_the_stacks_of_its_thread
     assert done.returncode == 70
     assert "the event loop has stood still for 1 s; the gateway starts again" in done.stderr
     assert "in stand_still" in done.stderr
-    assert done.stderr.count("(most recent call first)") == 2
+    assert done.stderr.count("(most recent call first)") >= 2
 
 
 def test_a_journal_whose_thread_has_died_refuses_at_once_and_ends_the_process(tmp_path):
