@@ -255,7 +255,7 @@ class Fuzz(Parts):
     # --- clients that leave ----------------------------------------------------------------------------------------
 
     def aborted(self) -> Case:
-        """Whole requests, and nobody who waits for the answers."""
+        """Whole requests whose answers are not read."""
         case = self._clean(self._rng.choice((1, 2, 10)))
         case.due = 0
         return self._leave(case)

@@ -85,7 +85,7 @@ class Parts:
         return rng.choice(self._pools["accepted"])
 
     def _clean(self, count: int) -> Case:
-        """So many requests in one piece, each of them to be answered."""
+        """`count` requests in one piece, each of which must be answered."""
         parts, case = [], Case("", [], [], count)
         for _ in range(count):
             parts.append(self._add(case, self._pick()))

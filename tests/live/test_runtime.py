@@ -56,7 +56,7 @@ def test_every_composition_gives_what_plain_python_would(tmp_path):
             assert list(app.store.folder.iterdir()) == []
             together = await asyncio.gather(*(app.answer("chain", n) for n in range(40)))
             assert together == [-2 * n for n in range(40)]
-            rows = app.runtime.controller.books.recorder  # nobody asked for records
+            rows = app.runtime.controller.books.recorder  # records are off
             assert [rows.requests, rows.invocations, rows.instances] == [[], [], []]
 
     run(test)

@@ -84,7 +84,7 @@ class Signalled(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ordered(msgspec.Struct, frozen=True):
-    """Somebody besides the policies wants this done. It is checked like a policy's action.
+    """An operator or the driver orders this action. It is checked like a policy's action.
 
     With `holds` it is an operator's order: until `Scale(function, None)` gives the function back, the policies may not
     scale, resize or move it.

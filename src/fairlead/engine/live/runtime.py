@@ -236,7 +236,7 @@ class Runtime:
 
         Raises:
             InputError: The workflow maps over its input, which is no list or too long.
-            HeldAtZeroError: Somebody would wait, and a function of the workflow is held at zero instances.
+            HeldAtZeroError: A caller waits for the answer, and a function of the workflow is held at zero instances.
         """
         if late_limit_s is not None:
             self._obstacles.require_instances(workflow)
