@@ -129,7 +129,7 @@ class TestByDeadline:
         assert found == [(4, 9), None]
 
     def test_an_unknown_name_is_an_error(self):
-        with pytest.raises(UnknownNameError, match="queue"):
+        with pytest.raises(UnknownNameError, match="function"):
             view_of(1.0).by_deadline(function="nothing")
 
     def test_rankings_follow_what_starts_while_they_are_walked(self):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedList
 
-from fairlead.errors import UnknownNameError
 from fairlead.model import Invocation
 
 if TYPE_CHECKING:
@@ -206,13 +205,6 @@ class Waiting:
             )
             found = self._rankings[workflow, function] = Ranking(chosen)
         return found
-
-    def check(self, workflow: str | None, function: str | None) -> None:
-        """Raise UnknownNameError if nothing can ever wait under these names."""
-        if (workflow, function) not in self._rankings and not any(
-            workflow in (None, w) and function in (None, f) for w, f in self.names
-        ):
-            raise UnknownNameError("queue", f"{workflow or '*'}/{function or '*'}", [f"{w}/{f}" for w, f in self.names])
 
     def _rankings_of(self, queue: tuple[str, str]) -> Iterator[Ranking]:
         """The rankings kept so far in which an invocation of this queue has its place."""

@@ -291,9 +291,12 @@ class ControllerView:
         return state
 
     def __known(self, workflow: str | None, function: str | None) -> tuple[str | None, str | None]:
-        """The names themselves, if there are any of these."""
-        if workflow is not None or function is not None:
-            self.__waiting.check(workflow, function)
+        """The names themselves, if they are declared."""
+        scenario = self.__controller.scenario
+        if workflow is not None and workflow not in scenario.workflows:
+            raise UnknownNameError("workflow", workflow, scenario.workflows)
+        if function is not None and function not in scenario.functions:
+            raise UnknownNameError("function", function, scenario.functions)
         return workflow, function
 
     def __line(self, workflow: str | None, function: str | None) -> Line:
