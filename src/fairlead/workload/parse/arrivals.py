@@ -29,6 +29,7 @@ from fairlead.workload.streams import OpenLoop, Share, Window
 
 MAX_ARRIVALS = 1e9  # of one entry: beyond, the instants alone take more memory than a machine has
 
+_WINDOW: dict[str, Check] = {"from_s": number, "until_s": number}
 _SPREAD = choice("uniform", "even", "start")
 
 
@@ -140,7 +141,7 @@ def _parse_process(
 
 def _parse_window(entry: Section, process: str) -> Window | None:
     """When the entry begins and ends, around a stand-in for its process; None where it lasts for the whole run."""
-    values = entry.read({"from_s": number, "until_s": number})
+    values = entry.read(_WINDOW)
     if process == "closed-loop":
         for key in values:
             entry.fault(key, "cannot be given for a closed loop, whose users call for the whole run.")
