@@ -52,7 +52,7 @@ class Pard(Policy):
 
     paper: ClassVar[str] = "PARD (arXiv 2602.08747, 2026)"
 
-    window_s: float = 5.0
+    window_s: float = 1.0
     refresh_s: float = 0.1
     band: float = 0.1
     adapts: bool = True
