@@ -77,7 +77,8 @@ class Pard(Policy):
     def decide(self, view: View) -> Iterator[Action]:
         self._take_in(view)
         self._downstream.refresh(view.now, lambda function: self._time_s(view, function))
-        if view.now >= self._looked + self.refresh_s:
+        is_due = view.now >= self._looked + self.refresh_s
+        if is_due:
             self._looked = view.now
             self._is_crowded = self.adapts and self._weigh(view)
         for function in self._queues:
@@ -85,7 +86,8 @@ class Pard(Policy):
         waiting = [function for function, queue in self._queues.items() if queue]
         for function in sorted(waiting, key=lambda each: (self._spare_s(view, each), each)):
             yield from self._serve(view, function)
-        yield from self._provide(view)
+        if is_due:
+            yield from self._provide(view)
         yield from self._look_again(view)
 
     # --- what waits ------------------------------------------------------------------------------------------------
@@ -192,8 +194,6 @@ class Pard(Policy):
 
     def _provide(self, view: View) -> Iterator[Action]:
         """Start the workers that the recent demand needs and that are missing, where nothing has to go for them."""
-        if self._looked != view.now:
-            return
         for function, worker in self._workers.items():
             profile = view.profile(function)
             if not profile.cold_start_s() or not worker.function.keep_alive_s:
