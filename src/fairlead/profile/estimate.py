@@ -1,6 +1,6 @@
 """An estimate: what a policy believes of a function's times and costs in one cluster."""
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping
 from math import inf
 from types import MappingProxyType
@@ -37,8 +37,8 @@ class Estimate:
         "_load_mb",
         "_moved",
         "_profile",
-        "_quickest",
         "_spread",
+        "_stale",
     )
 
     def __init__(
@@ -59,8 +59,8 @@ class Estimate:
         self._is_kept = correction is None or moved is not None
         self._declared: dict[str, dict[Configuration, float]] = {}  # by kind
         self._latency_s: dict[Configuration, float] = {}  # of the best kind
-        self._quickest: Configuration | None = None
-        self._front: tuple[list[float], list[Configuration]] | None = None
+        self._front: _Front | None = None
+        self._stale: set[Configuration] = set()  # whose times in the front are no longer right
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -89,22 +89,14 @@ class Estimate:
 
     def quickest(self) -> Configuration:
         """The configuration with the least expected time on its best kind; the first declared among equals."""
-        self._forget_moved()
-        if self._quickest is None:
-            self._quickest = min(self.configurations, key=self.latency_s)
-        return self._quickest
+        return self._current().quickest
 
     def cheapest_within(self, seconds: float) -> Configuration | None:
         """The cheapest configuration whose expected time is at most this; None if all take longer.
 
         Of equal cost, the first declared. Logarithmic in the number of configurations, unless a correction changed.
         """
-        self._forget_moved()
-        if self._front is None:
-            self._front = self._make_front()
-        negated, configurations = self._front
-        position = bisect_left(negated, -seconds)
-        return configurations[position] if position < len(configurations) else None
+        return self._current().within(seconds)
 
     def latency_s(self, configuration: Configuration, kind: str | None = None) -> float:
         """Expected time of a warm run, without transfer; infinity where there is none."""
@@ -148,22 +140,81 @@ class Estimate:
     def _forget_moved(self) -> None:
         """Drop the answers that a changed correction has made wrong."""
         moved = self._moved
-        if moved or not self._is_kept:
-            self._quickest = self._front = None
-            for configuration in moved or ():
+        if moved:
+            for configuration in moved:
                 self._latency_s.pop(configuration, None)
-            if moved:
-                moved.clear()
+            self._stale |= moved
+            moved.clear()
 
-    def _make_front(self) -> tuple[list[float], list[Configuration]]:
-        """The configurations that are quicker than all cheaper ones, cheapest first, and their negated times."""
-        negated: list[float] = []
-        chosen: list[Configuration] = []
+    def _current(self) -> "_Front":
+        """The front of what is believed now."""
+        if self._moved:
+            self._forget_moved()
+        if self._front is None or not self._is_kept:
+            self._front = _Front(self.configurations, self.latency_s, self._cluster.price.usd_per_s)
+        elif self._stale:
+            self._front.renew(self._stale)
+        self._stale.clear()
+        return self._front
+
+
+class _Front:
+    """The configurations that are quicker than all cheaper ones, kept as times change one by one."""
+
+    __slots__ = (
+        "_at",
+        "_chosen",
+        "_configurations",
+        "_latency_s",
+        "_negated",
+        "_ranked",
+        "_rates",
+        "_times",
+        "quickest",
+    )
+
+    def __init__(
+        self,
+        configurations: tuple[Configuration, ...],
+        latency_s: Callable[[Configuration], float],
+        usd_per_s: Callable[[float, float], float],
+    ) -> None:
+        self._configurations = configurations
+        self._latency_s = latency_s
+        self._at = {configuration: i for i, configuration in enumerate(configurations)}
+        self._rates = [usd_per_s(configuration.vcpus, configuration.vgpus) for configuration in configurations]
+        self._times = [latency_s(configuration) for configuration in configurations]
+        self._ranked = sorted((self._cost_usd(i), i) for i in range(len(configurations)))
+        self._negated: list[float] = []
+        self._chosen: list[Configuration] = []
+        self._select()
+
+    def within(self, seconds: float) -> Configuration | None:
+        """The cheapest that takes no longer; None if there is none."""
+        position = bisect_left(self._negated, -seconds)
+        return self._chosen[position] if position < len(self._chosen) else None
+
+    def renew(self, stale: set[Configuration]) -> None:
+        """Take over the times of these configurations, which have changed."""
+        for configuration in stale:
+            i = self._at.get(configuration)
+            if i is not None:
+                del self._ranked[bisect_left(self._ranked, (self._cost_usd(i), i))]
+                self._times[i] = self._latency_s(configuration)
+                insort(self._ranked, (self._cost_usd(i), i))
+        self._select()
+
+    def _cost_usd(self, i: int) -> float:
+        return self._rates[i] * self._times[i] if self._times[i] < inf else inf
+
+    def _select(self) -> None:
+        times = self._times
+        self.quickest = self._configurations[times.index(min(times))]
+        self._negated.clear()
+        self._chosen.clear()
         least_s = inf
-        for configuration in sorted(self.configurations, key=self.cost_usd):
-            seconds = self.latency_s(configuration)
-            if seconds < least_s:
-                least_s = seconds
-                negated.append(-seconds)
-                chosen.append(configuration)
-        return negated, chosen
+        for _, i in self._ranked:
+            if times[i] < least_s:
+                least_s = times[i]
+                self._negated.append(-least_s)
+                self._chosen.append(self._configurations[i])
