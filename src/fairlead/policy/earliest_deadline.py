@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairlead.model import Configuration, Record
+from fairlead.model import Record
 from fairlead.policy.base import Action, Policy, Reject, Site, Start, View
 from fairlead.policy.kit.batching import Batching, check_batching, make_batcher
+from fairlead.policy.kit.lines import most_urgent_first
 from fairlead.policy.kit.remaining import fastest_s, longest_after
-from fairlead.profile import Estimate
 
 
 @dataclass
@@ -56,41 +56,29 @@ class EarliestDeadline(Policy):
         )
 
     def decide(self, view: View) -> Iterator[Action]:
-        waiting = len({function for _, function in view.queues()})
         full: set[str] = set()  # functions that have no room, or gather: the less urgent of them must not overtake
-        for invocation in view.by_deadline():
-            if invocation.function in full or not view.is_waiting(invocation):
-                continue
-            profile = view.profile(invocation.function)
+        for invocation in most_urgent_first(view, full):
+            function, profile = invocation.function, view.profile(invocation.function)
             slack_s = view.slack_s(invocation) - self._rest_s[invocation.workflow, invocation.stage]
             if self.drop_late and slack_s < fastest_s(profile):
                 yield Reject(invocation.request, "its deadline cannot be met any more")
                 continue
             if self._batcher is not None:
-                while view.is_waiting(invocation) and invocation.function not in full:
+                while view.is_waiting(invocation) and function not in full:
                     step = self._batcher.next(view, invocation)
                     if step.action is not None:
                         yield step.action
                     if step.is_full or step.is_held:
-                        full.add(invocation.function)
-                if len(full) == waiting:
-                    return
+                        full.add(function)
                 continue
-            configuration = self._choose(profile, slack_s * (1 - self.headroom))
-            node = view.place(invocation.function, configuration)
+            # Late already, or nearly so: every second more is waste, so be quick.
+            configuration = profile.cheapest_within(slack_s * (1 - self.headroom)) or profile.quickest()
+            node = view.place(function, configuration)
             if node is None:
-                full.add(invocation.function)
-                if len(full) == waiting:
-                    return
+                full.add(function)
             else:
                 yield Start((invocation,), configuration, node)
 
     def observe(self, record: Record) -> None:
         if self._batcher is not None:
             self._batcher.observe(record)
-
-    def _choose(self, profile: Estimate, budget_s: float) -> Configuration:
-        in_time = [c for c in profile.configurations if profile.latency_s(c) <= budget_s]
-        if not in_time:  # late already, or nearly so: every second more is waste, so be quick
-            return min(profile.configurations, key=profile.latency_s)
-        return min(in_time, key=profile.cost_usd)

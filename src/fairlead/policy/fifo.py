@@ -41,7 +41,6 @@ class Fifo(Policy):
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         self._configurations = {name: profile.cheapest() for name, profile in site.profiles.items()}
-        self._functions = len(site.functions)
         self._batcher = make_batcher(self.batching, site, batch_wait_s=self.batch_wait_s)
 
     def decide(self, view: View) -> Iterator[Action]:
@@ -53,7 +52,7 @@ class Fifo(Policy):
                     break
                 yield Start((invocation,), configuration, node)
         else:
-            yield from starts(self._batcher, view, view.by_ready(), functions=self._functions, is_strict=True)
+            yield from starts(self._batcher, view, is_strict=True)
         if self.queue_limit is not None:
             yield from self._shed(view, self.queue_limit)
 

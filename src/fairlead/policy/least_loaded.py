@@ -41,7 +41,7 @@ class LeastLoaded(Policy):
     def decide(self, view: View) -> Iterator[Action]:
         for workflow, function in view.queues(can_start=self._batcher is None):
             if self._batcher is not None:
-                yield from starts(self._batcher, view, view.by_ready(workflow, function), "emptiest", functions=1)
+                yield from starts(self._batcher, view, (workflow, function), "emptiest")
                 continue
             configuration = self._configurations[function]
             for invocation in view.by_ready(workflow, function):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairlead.policy.base import Action, Policy, Site, Start, View
+from fairlead.policy.kit.lines import oldest_first
 
 
 @dataclass
@@ -37,12 +38,14 @@ class QueueWorkers(Policy):
 
     def decide(self, view: View) -> Iterator[Action]:
         busy = sum(instance.running for function in self._queued for instance in view.instances(function))
-        for invocation in view.by_ready():
-            is_queued = invocation.function in self._queued
-            if is_queued and busy >= self.workers:
-                continue
+        closed: set[str] = set() if busy < self.workers else set(self._queued)
+        for invocation in oldest_first(view, closed):
             configuration = self._configurations[invocation.function]
             node = view.place(invocation.function, configuration)
-            if node is not None:
-                yield Start((invocation,), configuration, node)
-                busy += is_queued
+            if node is None:
+                closed.add(invocation.function)
+                continue
+            yield Start((invocation,), configuration, node)
+            busy += invocation.function in self._queued
+            if busy >= self.workers:
+                closed |= self._queued

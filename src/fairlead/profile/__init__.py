@@ -1,9 +1,10 @@
 """Latency and cost: laws and tables, cold start, interference."""
 
+from fairlead.profile.estimate import Estimate
 from fairlead.profile.interference import slowdown
 from fairlead.profile.laws import Constant, Exponential, Law, LogNormal, Row, ScalingLaw, Spread, Sum, Table, space
 from fairlead.profile.loading import copy_s, load_s
-from fairlead.profile.profile import Estimate, Profile
+from fairlead.profile.profile import Profile
 
 __all__ = [
     "Constant",

@@ -1,15 +1,12 @@
 """A profile: the latency and cost of a function, and how it behaves beside others."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
-from types import MappingProxyType
 
 import msgspec
 
-from fairlead.model import Cluster, Configuration
+from fairlead.model import Configuration
 from fairlead.profile.laws import Law, Spread
-from fairlead.profile.loading import load_s
-from fairlead.profile.spread import FIRST_SPREAD
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,80 +69,3 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     def cold_s(self, kind: str) -> float:
         """How long an instance takes to start on this kind."""
         return self.cold_start_by_kind.get(kind, self.cold_start_s)
-
-
-class Estimate:
-    """A profile as a policy sees it in one cluster: declared times, corrected by what was observed.
-
-    Without a `kind`, a question is about the kind where the answer is best. `load_mb` is what a kernel must load before
-    it runs where nothing of it is.
-    """
-
-    __slots__ = ("_cluster", "_correction", "_load_mb", "_profile", "_spread")
-
-    def __init__(
-        self,
-        profile: Profile,
-        cluster: Cluster,
-        correction: Callable[[Configuration, str], float] | None = None,
-        load_mb: float = 0.0,
-        spread: Callable[[Configuration, str], float] | None = None,
-    ) -> None:
-        self._spread = spread
-        self._profile = profile
-        self._cluster = cluster
-        self._correction = correction
-        self._load_mb = load_mb
-
-    @property
-    def configurations(self) -> tuple[Configuration, ...]:
-        """The space to choose from."""
-        return self._profile.configurations
-
-    @property
-    def overhead_s(self) -> float:
-        """Declared time of each run besides its work, on no CPU; `latency_s` is without it."""
-        return self._profile.overhead_s
-
-    @property
-    def sensitivity(self) -> float:
-        """What the rest of a node costs a run, as declared (`interference.slowdown`)."""
-        return self._profile.sensitivity
-
-    @property
-    def pressure_curves(self) -> Mapping[str, tuple[tuple[float, float], ...]]:
-        """What load from outside costs a run, by kind of node, where that was measured."""
-        return MappingProxyType(self._profile.pressure_curves)
-
-    def cheapest(self) -> Configuration:
-        """The cheapest configuration among those with the smallest batch."""
-        least = min(configuration.batch for configuration in self.configurations)
-        return min((c for c in self.configurations if c.batch == least), key=self.cost_usd)
-
-    def latency_s(self, configuration: Configuration, kind: str | None = None) -> float:
-        """Expected time of a warm run, without transfer; infinity where there is none."""
-        if kind is None:
-            return min(self.latency_s(configuration, kind) for kind in self._cluster.kinds)
-        declared = self._profile.latency_s(configuration, kind, self._cluster.kinds[kind].speed)
-        return declared if self._correction is None else declared * self._correction(configuration, kind)
-
-    def upper_s(self, configuration: Configuration, kind: str | None = None) -> float:
-        """Time that a warm run keeps at a safe percentile (0.95), as far as is known; above the mean at first."""
-        if kind is None:
-            return min(self.upper_s(configuration, kind) for kind in self._cluster.kinds)
-        spread = FIRST_SPREAD if self._spread is None else self._spread(configuration, kind)
-        return self.latency_s(configuration, kind) * spread
-
-    def cold_start_s(self, kind: str | None = None) -> float:
-        """Declared time to start an instance; of a kernel, to load it whole into a device whose executor runs."""
-        if kind is None:
-            return min(self.cold_start_s(kind) for kind in self._cluster.kinds)
-        seconds = self._profile.cold_s(kind)
-        if self._load_mb and self._cluster.kinds[kind].devices:
-            seconds += load_s(self._cluster.kinds[kind].devices[0], self._load_mb)
-        return seconds
-
-    def cost_usd(self, configuration: Configuration, kind: str | None = None) -> float:
-        """Expected price of a warm run, of the whole batch."""
-        rate = self._cluster.price.usd_per_s(configuration.vcpus, configuration.vgpus)
-        return rate * self.latency_s(configuration, kind)

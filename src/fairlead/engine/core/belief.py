@@ -15,22 +15,19 @@ from fairlead.workload import Scenario
 class Beliefs:
     """Shapes by (function, configuration), each with its declared times and corrections."""
 
-    __slots__ = (
-        "_pool",
-        "_scenario",
-        "estimates",
-        "shapes",
-    )
+    __slots__ = ("_moved", "_pool", "_scenario", "estimates", "shapes")
 
     def __init__(self, scenario: Scenario, pool: Pool) -> None:
         self._scenario = scenario
         self._pool = pool
         self.shapes: dict[tuple[str, Configuration], Shape | None] = {}
         self.estimates = {}
+        self._moved: dict[str, set[Configuration]] = {}  # by function: whose corrections have changed
         for name, profile in scenario.profiles.items():
-            corrector = self._corrector(name)
+            corrector = Corrector(self, name)
             load_mb = scenario.functions[name].constant_mb
-            self.estimates[name] = Estimate(profile, scenario.cluster, corrector, load_mb, corrector.spread)
+            moved = self._moved[name] = set()
+            self.estimates[name] = Estimate(profile, scenario.cluster, corrector, load_mb, corrector.spread, moved)
 
     def shape(self, function: str, configuration: Configuration) -> Shape | None:
         """A function in one configuration; None if that is not in its space."""
@@ -56,13 +53,10 @@ class Beliefs:
         for kind, node in cluster.kinds.items():
             seconds = profile.latency_s(configuration, kind, node.speed)
             if seconds < float("inf"):
-                shape.beliefs[kind] = Belief(seconds)
+                shape.beliefs[kind] = Belief(seconds, configuration, self._moved[function])
         runs_anywhere = len(shape.beliefs) == len(cluster.kinds)
         shape.is_undemanding = runs_anywhere and shape.vgpus == 0 and shape.memory == 0
         return shape
-
-    def _corrector(self, function: str) -> "Corrector":
-        return Corrector(self, function)
 
 
 class Corrector:

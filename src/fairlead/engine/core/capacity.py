@@ -129,12 +129,17 @@ class NodeState:
 class Belief:
     """How long a shape takes on one kind of node: declared, and corrected by what was observed.
 
-    `correction` is the mean of observed over declared time, `spread` how far above that a safe percentile lies.
+    `correction` is the mean of observed over declared time, `spread` how far above that a safe percentile lies. Each
+    change is noted by adding the configuration to `moved`, from which an `Estimate` knows what to work out anew.
     """
 
-    __slots__ = ("correction", "declared_s", "observed", "per_s", "spread")
+    __slots__ = ("configuration", "correction", "declared_s", "moved", "observed", "per_s", "spread")
 
-    def __init__(self, declared_s: float) -> None:
+    def __init__(
+        self, declared_s: float, configuration: Configuration | None = None, moved: set[Configuration] | None = None
+    ) -> None:
+        self.configuration = configuration or Configuration()
+        self.moved: set[Configuration] = set() if moved is None else moved
         self.declared_s = declared_s
         self.per_s = 1 / declared_s if declared_s > 0 else 0.0
         self.correction = 1.0
@@ -150,6 +155,7 @@ class Belief:
         if self.correction > 0:
             self.spread = widened(self.spread, ratio / self.correction)
         self.correction += (ratio - self.correction) / (observed + _PRIOR)
+        self.moved.add(self.configuration)
 
     @property
     def upper(self) -> float:

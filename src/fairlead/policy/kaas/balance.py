@@ -15,6 +15,7 @@ import numpy as np
 
 from fairlead.policy.base import Action, Policy, Site, View
 from fairlead.policy.kaas.devices import Devices, Mode
+from fairlead.policy.kit.lines import oldest_first
 
 
 @dataclass
@@ -34,9 +35,12 @@ class Balance(Policy):
 
     def decide(self, view: View) -> Iterator[Action]:
         up = self._devices.up(view)
-        for invocation in view.by_ready():
+        unheld: set[str] = set()
+        for invocation in oldest_first(view, unheld):
             free = self._devices.first_free(view, invocation.function, up)
             if free is not None:
                 yield free.start(invocation)
             elif self._devices.can_hold(invocation.function, up):
                 return  # strict order
+            else:
+                unheld.add(invocation.function)

@@ -16,6 +16,7 @@ import numpy as np
 
 from fairlead.policy.base import Action, Policy, Site, View
 from fairlead.policy.kaas.devices import Devices, Free, Mode, Spot
+from fairlead.policy.kit.lines import oldest_first
 
 
 @dataclass
@@ -38,9 +39,11 @@ class RoundRobin(Policy):
     def decide(self, view: View) -> Iterator[Action]:
         up = set(self._devices.up(view))
         self._known += sorted(up.difference(self._known), key=str)  # nodes that joined
-        for invocation in view.by_ready():
+        unheld: set[str] = set()
+        for invocation in oldest_first(view, unheld):
             cycle = self._cycle(invocation.function)
             if up.isdisjoint(cycle):
+                unheld.add(invocation.function)
                 continue
             found = self._turn(view, invocation.function, cycle, up)
             if found is None:

@@ -8,7 +8,7 @@ from fairlead.profile import Estimate
 
 def fastest_s(profile: Estimate) -> float:
     """The expected time of the quickest configuration, wherever it is quickest."""
-    return min(profile.latency_s(configuration) for configuration in profile.configurations)
+    return profile.latency_s(profile.quickest())
 
 
 def longest_after(workflow: Workflow, seconds: Mapping[str, float]) -> dict[str, float]:

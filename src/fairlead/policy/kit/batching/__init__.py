@@ -14,7 +14,7 @@ A dispatcher needs three lines:
 
 ```python
 self._batcher = make_batcher(self.batching, site)  # in prepare
-yield from starts(self._batcher, view, view.by_ready(), functions=len(site.functions))  # in decide
+yield from starts(self._batcher, view)  # in decide
 self._batcher.observe(record)  # in observe
 ```
 """

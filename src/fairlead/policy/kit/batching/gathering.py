@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from fairlead.model import Configuration, Invocation, Record
 from fairlead.policy.base import Order, Site, Start, View, Wake
+from fairlead.policy.kit.lines import oldest_first
 
 Urgency = Literal["oldest", "deadline"]
 
@@ -36,26 +37,26 @@ class Batcher(Protocol):
 def starts(
     batcher: Batcher,
     view: View,
-    heads: Iterable[Invocation],
+    queue: tuple[str, str] | None = None,
     order: Order = "warm-first",
     *,
-    functions: int,
     is_strict: bool = False,
 ) -> Iterator[Start | Wake]:
-    """Start as many of these heads as there is room for, in their order, each with those who go along.
+    """Start as many as there is room for, the oldest first, each with the invocations that go along with it.
 
-    A head that was passed over is tried again at once. It stops when so many `functions` are full or held back;
-    if it `is_strict`, when the first is full.
+    With a `queue` (workflow, function), heads are taken from it alone. A head that was passed over is tried again at
+    once. A function that is full or held back is left alone from then on; if it `is_strict`, the first that is full
+    ends the walk.
     """
     closed: set[str] = set()
-    for head in heads:
+    for head in oldest_first(view, closed) if queue is None else view.by_ready(*queue):
         while head.function not in closed and view.is_waiting(head):
             step = batcher.next(view, head, order)
             if step.action is not None:
                 yield step.action
             if step.is_full or step.is_held:
                 closed.add(head.function)
-                if len(closed) == functions or (step.is_full and is_strict):
+                if queue is not None or (step.is_full and is_strict):
                     return
 
 
