@@ -26,6 +26,7 @@ controller, of which `tick_s` and `threshold` are; the paper itself was not avai
 * Freed rectangles join at once, not when no other place is found.
 """
 
+from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -137,9 +138,7 @@ class FastGshare(Policy):
         return view.fits(*where) and (view.is_warm(*where) or view.now > self._ready_at.get(pod.place, -inf))
 
     def _rest(self, pod: Pod) -> None:
-        idle = self._flows[pod.queue].idle
-        idle.append(pod)
-        idle.sort(key=lambda each: -each.rpr)
+        insort(self._flows[pod.queue].idle, pod, key=lambda each: -each.rpr)
 
     # --- ticks: the number of pods follows the rate ------------------------------------------------------------------
 
@@ -177,6 +176,8 @@ class FastGshare(Policy):
         for pods in self._fleet.pods.values():
             for pod in pods:
                 self._rate(pod)
+        for flow in self._flows.values():
+            flow.idle.sort(key=lambda pod: -pod.rpr)
 
     def _rate(self, pod: Pod) -> None:
         kind = self._fleet.capacity.rooms[pod.node].node.kind
