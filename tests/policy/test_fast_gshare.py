@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from fairlead.engine import simulate
 from fairlead.model import Configuration, Price
-from fairlead.policy import Start, Wake, Warm
+from fairlead.policy import Site, Start, Wake, Warm
+from fairlead.policy.base import NodeChange
 from fairlead.policy.fast_gshare.fleet import Fleet, Pod
 from fairlead.policy.fast_gshare.packing import Packing, Rectangle
 from fairlead.policy.fast_gshare.policy import FastGshare
@@ -48,6 +49,13 @@ def test_what_is_given_back_joins_what_is_free_beside_it():
     packing.give_back(first)
     packing.give_back(second)
     assert packing.free == [Rectangle(0, 0, 10, 10)]
+
+
+def test_two_halves_of_the_time_share_a_whole_gpu():
+    packing = Packing(10, 7)
+    packing.take(5, 7)
+    assert packing.best(5, 7) == Rectangle(5, 0, 5, 7)
+    assert packing.best(6, 7) is None
 
 
 def _cells(rectangle: Rectangle) -> set[tuple[int, int]]:
@@ -159,83 +167,75 @@ SHARES = tuple(Configuration(vcpus=1, vgpus=vgpus) for vgpus in (1, 3, 4, 7))
 ON_GPU = declared(1.0, configurations=SHARES, memory_gb=1)
 
 
-def _fleet(**settings) -> tuple[Fleet, object]:
-    where = scenario(ON_GPU, on=cluster(2, **{"vcpus": 4, "vgpus": 7, **settings}))
-    site = site_of(where)
-    return Fleet(site.functions, site.cluster.nodes), site.profiles["f"]
+def _fleet(**settings) -> tuple[Fleet, Site]:
+    site = site_of(scenario(ON_GPU, on=cluster(2, **{"vcpus": 4, "vgpus": 7, **settings})))
+    return Fleet(site.cluster.nodes), site
 
 
-def _put(fleet: Fleet, node: str, vgpus: float, vcpus: float = 1, quota: float = 1.0) -> Pod:
+def _put(fleet: Fleet, site: Site, node: str, vgpus: float, vcpus: float = 1) -> Pod:
     configuration = Configuration(vcpus=vcpus, vgpus=vgpus)
-    pod = Pod(("main", "f"), configuration, (node, 0), "plain", (configuration,), quota=quota)
+    pod = Pod(site.functions["f"], configuration, node, 0, ("main", "f"), (configuration,))
     fleet.open(pod)
     return pod
 
 
-def _where(fleet: Fleet, estimate, vgpus: float, warm=frozenset(), **settings) -> tuple[str, int | None] | None:
-    return fleet.find("f", Configuration(vcpus=1, vgpus=vgpus), estimate, warm, **settings)
+def _where(fleet: Fleet, site: Site, vgpus: float, warm=frozenset()) -> tuple[str, int | None] | None:
+    return fleet.find(site.functions["f"], Configuration(vcpus=1, vgpus=vgpus), site.profiles["f"], warm)
 
 
 def test_a_pod_goes_where_it_leaves_least():
-    fleet, estimate = _fleet()
-    assert _where(fleet, estimate, 4) == ("n0", 0)
-    _put(fleet, "n1", 3)
-    assert _where(fleet, estimate, 4) == ("n1", 0)
-    assert _where(fleet, estimate, 7) == ("n0", 0)
+    fleet, site = _fleet()
+    assert _where(fleet, site, 4) == ("n0", 0)
+    _put(fleet, site, "n1", 3)
+    assert _where(fleet, site, 4) == ("n1", 0)
+    assert _where(fleet, site, 7) == ("n0", 0)
 
 
 def test_a_pod_needs_vcpus_too():
-    fleet, estimate = _fleet()
-    _put(fleet, "n1", 3, vcpus=4)
-    assert _where(fleet, estimate, 4) == ("n0", 0)
-    _put(fleet, "n0", 1, vcpus=4)
-    assert _where(fleet, estimate, 1) is None
+    fleet, site = _fleet()
+    _put(fleet, site, "n1", 3, vcpus=4)
+    assert _where(fleet, site, 4) == ("n0", 0)
+    _put(fleet, site, "n0", 1, vcpus=4)
+    assert _where(fleet, site, 1) is None
 
 
 def test_a_pod_needs_memory_too():
-    fleet, estimate = _fleet(memory_gb=1)
-    _put(fleet, "n1", 3)
-    assert _where(fleet, estimate, 4) == ("n0", 0)
+    fleet, site = _fleet(memory_gb=1)
+    _put(fleet, site, "n1", 3)
+    assert _where(fleet, site, 4) == ("n0", 0)
 
 
 def test_a_warm_instance_without_a_pod_comes_before_a_tight_place():
-    fleet, estimate = _fleet()
-    _put(fleet, "n1", 3)
-    assert _where(fleet, estimate, 4, warm={("n0", 0)}) == ("n0", 0)
+    fleet, site = _fleet()
+    _put(fleet, site, "n1", 3)
+    assert _where(fleet, site, 4, warm={("n0", 0)}) == ("n0", 0)
 
 
 def test_a_closed_pod_gives_its_place_back():
-    fleet, estimate = _fleet()
-    pods = [_put(fleet, node, 7) for node in ("n0", "n1")]
-    assert _where(fleet, estimate, 1) is None
+    fleet, site = _fleet()
+    pods = [_put(fleet, site, node, 7) for node in ("n0", "n1")]
+    assert _where(fleet, site, 1) is None
     fleet.close(pods[1])
-    assert _where(fleet, estimate, 7) == ("n1", 0)
-
-
-def test_two_halves_of_the_time_share_a_whole_gpu():
-    fleet, estimate = _fleet()
-    _put(fleet, "n1", 7, quota=0.5)
-    assert _where(fleet, estimate, 7, quota=0.5) == ("n1", 0)
-    assert _where(fleet, estimate, 7, quota=0.6) == ("n0", 0)
+    assert _where(fleet, site, 7) == ("n1", 0)
 
 
 @pytest.mark.parametrize(("sharing", "expected"), [("mps", ("n1", 0)), ("mig", ("n0", 0))])
 def test_two_slices_of_three_fill_a_mig_device(sharing, expected):
-    fleet, estimate = _fleet(sharing=sharing)
-    _put(fleet, "n1", 3)
-    _put(fleet, "n1", 3)
-    assert _where(fleet, estimate, 1) == expected
+    fleet, site = _fleet(sharing=sharing)
+    _put(fleet, site, "n1", 3)
+    _put(fleet, site, "n1", 3)
+    assert _where(fleet, site, 1) == expected
 
 
 def test_pods_of_a_lost_node_are_forgotten_and_it_is_empty_when_it_is_back():
-    fleet, estimate = _fleet()
-    pod = _put(fleet, "n1", 7)
-    nodes = cluster(2, vcpus=4, vgpus=7).nodes
-    assert fleet.meet(nodes[:1]) == [pod]
-    _put(fleet, "n0", 7)
-    assert _where(fleet, estimate, 1) is None
-    assert fleet.meet(nodes) == []
-    assert _where(fleet, estimate, 7) == ("n1", 0)
+    fleet, site = _fleet()
+    pod = _put(fleet, site, "n1", 7)
+    node = site.cluster.nodes[1]
+    assert fleet.follow([NodeChange(node, "lost")]) == [pod]
+    _put(fleet, site, "n0", 7)
+    assert _where(fleet, site, 1) is None
+    assert fleet.follow([NodeChange(node, "joined")]) == []
+    assert _where(fleet, site, 7) == ("n1", 0)
 
 
 # --- the policy ----------------------------------------------------------------------------------------------------

@@ -10,14 +10,17 @@ from fairlead.engine import simulate
 from fairlead.model import Configuration, Device, Function, Node
 from fairlead.policy import Start, Warm
 from fairlead.policy.infless.offers import Offer, offer, offers, smaller
+from fairlead.policy.infless.placement import Placement, score
 from fairlead.policy.infless.policy import Infless
-from fairlead.policy.infless.room import Room
 from fairlead.policy.infless.service import Booking, Service
 from fairlead.policy.infless.shares import shares, subset
+from fairlead.policy.kit.capacity import Capacity, Reservation
 from fairlead.policy.kit.options import all_options
 from fairlead.profile import Row, Table
 from fairlead.testing import cluster, decisions, declared, scenario, site_of
 from fairlead.workload import Listed
+
+ONE = Configuration()
 
 # What is planned with is 1.2 times the declared time, before anything was observed.
 
@@ -109,73 +112,57 @@ class TestShares:
         assert all(-1e-9 <= part <= most + 1e-9 for part, (_, most) in zip(found, spans, strict=True))
 
 
-class TestRoom:
+class TestPlacement:
     F = Function(name="f")
 
-    def room(self, count=2, *, vcpus=16, **device):
+    def nodes(self, count=2, **device):
         gpu = Device(vgpus=7, **device)
-        return Room([Node(name=f"n{i}", kind="a", vcpus=vcpus, devices=(gpu,)) for i in range(count)])
+        return Capacity([Node(name=f"n{i}", kind="a", vcpus=16, devices=(gpu,)) for i in range(count)])
+
+    def best(self, capacity, *offers, rate_rps=inf):
+        return Placement(capacity).best(self.F, {"a": offers}, rate_rps)
+
+    def put(self, capacity, offer, node, device=0):
+        capacity.reserve(Reservation(self.F, offer.configuration, node, device))
 
     def test_the_score_is_the_rate_over_what_is_left(self):
-        spot = self.room().spots["n0"]
+        room = self.nodes().rooms["n0"]
         # Of 16 vCPUs at 64 and 100 % at 142 there remain 14 and 4/7.
         left = (14 * 64 + 14200 * 4 / 7) / (16 * 64 + 14200)
-        assert spot.score(good_for(10, vcpus=2, vgpus=3)) == pytest.approx(10 / (left + 0.001))
+        assert score(room, good_for(10, vcpus=2, vgpus=3)) == pytest.approx(10 / (left + 0.001))
 
     def test_a_node_in_use_comes_first(self):
-        room = self.room()
+        capacity = self.nodes()
         large = good_for(10, vcpus=2, vgpus=3)
-        room.spots["n1"].reserve(self.F, large, 0)
-        offer, spot, device = room.best(self.F, {"a": [large]})
-        assert (offer, spot.node.name, device) == (large, "n1", 0)
+        self.put(capacity, large, "n1")
+        offer, room, device = self.best(capacity, large)
+        assert (offer, room.node.name, device) == (large, "n1", 0)
 
     def test_on_an_empty_node_the_larger_wins_and_in_a_gap_whatever_fits(self):
-        room = self.room(1)
+        capacity = self.nodes(1)
         small, large = good_for(3, vgpus=1), good_for(7, vgpus=3)
         taken = []
-        while (found := room.best(self.F, {"a": [small, large]})) is not None:
+        while (found := self.best(capacity, small, large)) is not None:
             taken.append(found[0].configuration.vgpus)
-            found[1].reserve(self.F, found[0], found[2])
+            self.put(capacity, found[0], found[1].node.name, found[2])
         assert taken == [3, 3, 1]
 
-    def test_what_is_reserved_can_be_given_back(self):
-        room = self.room(1)
-        whole = good_for(1, vgpus=7)
-        room.spots["n0"].reserve(self.F, whole, 0)
-        assert room.best(self.F, {"a": [whole]}) is None
-        room.spots["n0"].release(self.F, whole, 0)
-        assert room.best(self.F, {"a": [whole]}) is not None
-
     def test_the_largest_batch_comes_first_if_the_rate_fills_it(self):
-        room = self.room()
         single = good_for(50)
         batch = Offer(Configuration(batch=8), 0.5, 10.0, 16.0, 0.8)
-        assert room.best(self.F, {"a": [batch, single]}, 12.0)[0] is batch
-        assert room.best(self.F, {"a": [batch, single]}, 9.0)[0] is single
+        assert self.best(self.nodes(), batch, single, rate_rps=12.0)[0] is batch
+        assert self.best(self.nodes(), batch, single, rate_rps=9.0)[0] is single
 
     def test_the_smallest_batch_will_do_for_any_rate(self):
         batch = Offer(Configuration(batch=8), 0.5, 10.0, 16.0, 0.8)
-        assert self.room().best(self.F, {"a": [batch]}, 0.1)[0] is batch
+        assert self.best(self.nodes(), batch, rate_rps=0.1)[0] is batch
 
     @pytest.mark.parametrize(("sharing", "fits"), [("mps", True), ("mig", False)])
     def test_slices_of_a_mig_device_need_places(self, sharing, fits):
-        room = self.room(1, sharing=sharing)
+        capacity = self.nodes(1, sharing=sharing)
         for _ in range(2):  # two of three vGPUs take all eight places of a MIG device
-            room.spots["n0"].reserve(self.F, good_for(1, vgpus=3), 0)
-        assert (room.best(self.F, {"a": [good_for(1, vgpus=1)]}) is not None) == fits
-
-    def test_memory_is_reserved_too(self):
-        room = Room([Node(name="n", kind="a", vcpus=8, memory_gb=4)])
-        function = Function(name="f", memory_gb=3)
-        room.spots["n"].reserve(function, good_for(1), -1)
-        assert room.best(function, {"a": [good_for(1)]}) is None
-
-    def test_nodes_come_and_go(self):
-        room = self.room(2)
-        assert room.renew([*[spot.node for spot in room.spots.values()][1:], Node(name="x", kind="a", vcpus=1)]) == {
-            "n0"
-        }
-        assert list(room.spots) == ["n1", "x"]
+            self.put(capacity, good_for(1, vgpus=3), "n0")
+        assert (self.best(capacity, good_for(1, vgpus=1)) is not None) == fits
 
 
 class TestService:
@@ -190,21 +177,13 @@ class TestService:
 
     def test_what_starts_counts_as_capacity_and_is_given_nothing(self):
         service = Service(("main", "f"), Function(name="f"), 1.0)
-        service.bookings = [Booking(i, good_for(4.0), "n", -1, is_kept=False) for i in range(2)]
+        service.bookings = [Booking(service.function, ONE, "n", None, i, good_for(4.0)) for i in range(2)]
         service.bookings[0].is_ready = True
         service.rate_rps = 7.0
         service.share(0.0)
         assert [booking.rate_rps for booking in service.bookings] == [4.0, 0.0]
         assert service.unserved_rps == -1.0
         assert not service.bookings[1].is_spare
-
-    def test_a_container_that_is_warm_too_early_is_anothers(self):
-        booking = Booking(0, good_for(1.0), "n", -1, is_kept=False)
-        booking.expect(0.0, 10.0, is_started=False)
-        booking.note(5.0, has_container=True)
-        assert not booking.is_ready
-        booking.note(11.0, has_container=True)
-        assert booking.is_ready
 
 
 def steady(rate_rps, until_s, start_s=0.0):

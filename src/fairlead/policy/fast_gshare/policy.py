@@ -26,6 +26,7 @@ controller, of which `tick_s` and `threshold` are; the paper itself was not avai
 * Freed rectangles join at once, not when no other place is found.
 """
 
+from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -34,26 +35,25 @@ from typing import ClassVar
 
 import numpy as np
 
-from fairlead.model import Configuration, Record
-from fairlead.planning.split import proportional
-from fairlead.policy.base import Action, Policy, Site, Start, View, Wake, Warm
-from fairlead.policy.fast_gshare.fleet import Fleet, Pod, Queue, Spot
-from fairlead.policy.fast_gshare.instances import Instances, has_room
+from fairlead.model import Configuration
+from fairlead.policy.base import Action, Changes, Policy, Site, Start, View, Wake, Warm
+from fairlead.policy.fast_gshare.fleet import Fleet, Pod
 from fairlead.policy.fast_gshare.sizing import Size, most_efficient, needed, sizes, superfluous, throughput, weight
-from fairlead.policy.kit.options import Options, all_options, graph_of, stage_weights
+from fairlead.policy.kit.capacity import Place
+from fairlead.policy.kit.objectives import Queue, queue_objectives
+from fairlead.policy.kit.options import Options, all_options
 
 
 class _Flow:
     """One queue: how long a run may take, what sizes that leaves, the idle pods, and what came since the last tick."""
 
-    __slots__ = ("idle", "limit_s", "sizes", "started", "waited")
+    __slots__ = ("come", "idle", "limit_s", "sizes")
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
         self.sizes: list[Size] = []
         self.idle: list[Pod] = []  # the most efficient first
-        self.started = 0
-        self.waited = 0  # at the last tick
+        self.come = 0  # invocations that began to wait since the last tick
 
 
 @dataclass
@@ -79,43 +79,42 @@ class FastGshare(Policy):
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         self._site = site
         self._profiles = site.profiles
-        self._fleet = Fleet(site.functions, site.cluster.nodes)
-        self._flows: dict[Queue, _Flow] = {}
-        self._running: dict[int, Pod] = {}  # by the first invocation of what it runs
-        self._ready_at: dict[tuple[str, float, Spot], float] = {}  # by key of pods: when the last warmed one is ready
+        self._fleet = Fleet(site.cluster.nodes)
+        self._flows = {queue: _Flow(limit_s) for queue, limit_s in queue_objectives(site).items()}
+        self._running: dict[int, Pod] = {}  # by the first invocation of the batch
+        self._ready_at: dict[Place, float] = {}  # when the last instance that was warmed there is ready
         self._is_deployed = False
         self._last_tick, self._due, self._wake_at = 0.0, self.tick_s, -inf
-        known = all_options(site)
-        for name, workflow in site.workflows.items():
-            shares = proportional(graph_of(workflow), stage_weights(workflow, known))
-            for stage, share in zip(workflow.stages, shares, strict=True):
-                limit_s = workflow.slo.latency_s * share
-                flow = self._flows.setdefault((name, stage.function), _Flow(limit_s))
-                flow.limit_s = min(flow.limit_s, limit_s)
-        self._learn(known)
+        self._learn(all_options(site))
 
     def decide(self, view: View) -> Iterator[Action]:
+        self._follow(view.changes)
         if not self._is_deployed:
             yield from self._deploy(view)
         if view.now >= self._due:
             yield from self._tick(view)
-        elif view.lost:
-            self._meet_nodes(view)
         for queue in view.queues():
             yield from self._serve(view, queue)
         if self._wake_at <= view.now and view.oldest() is not None:
             self._wake_at = self._due
             yield Wake(self._due)  # what waits may need a pod that only a tick opens
 
-    def observe(self, record: Record) -> None:
-        pod = self._running.pop(record.invocation, None)
-        if pod is not None:
-            pod.is_busy = False
-            pod.last_used = record.end
-            if pod.is_closing:
-                self._fleet.close(pod)
-            else:
-                self._rest(pod)
+    def _follow(self, changes: Changes) -> None:
+        """Count what came, free the pods whose batches ended, and forget those on nodes that were lost."""
+        for invocation in changes.ready:
+            self._flows[invocation.workflow, invocation.function].come += 1
+        for record in changes.ended:
+            pod = self._running.pop(record.invocation, None)
+            if pod is not None:
+                pod.is_busy = False
+                pod.last_used = record.end
+                if pod.is_closing:
+                    self._fleet.close(pod)
+                else:
+                    self._rest(pod)
+        for pod in self._fleet.follow(changes.nodes):
+            if not pod.is_busy:
+                self._flows[pod.queue].idle.remove(pod)
 
     # --- between ticks: pods take what waits -------------------------------------------------------------------------
 
@@ -128,23 +127,18 @@ class FastGshare(Policy):
             if pod is None:
                 return
             batch = tuple(islice(view.by_ready(*queue), pod.configuration.batch))
-            yield Start(batch, pod.holding(len(batch)), *pod.spot)
-            flow.started += len(batch)
+            yield Start(batch, pod.holding(len(batch)), pod.node, pod.device)
             flow.idle.remove(pod)
             pod.is_busy = pod.has_run = True
             self._running[head.id] = pod
 
     def _can_run(self, view: View, pod: Pod) -> bool:
-        """Whether there is a warm instance for a pod; or none on its way, so that waiting would be in vain."""
-        function, place = pod.queue[1], (pod.configuration, *pod.spot)
-        if not view.fits(function, *place):
-            return False
-        return view.is_warm(function, *place) or view.now > self._ready_at.get(pod.key, -inf)
+        """Whether an instance for a pod is warm, or none is starting, so that waiting would be in vain."""
+        where = (pod.function.name, pod.configuration, pod.node, pod.device)
+        return view.fits(*where) and (view.is_warm(*where) or view.now > self._ready_at.get(pod.place, -inf))
 
     def _rest(self, pod: Pod) -> None:
-        idle = self._flows[pod.queue].idle
-        idle.append(pod)
-        idle.sort(key=lambda each: -each.rpr)
+        insort(self._flows[pod.queue].idle, pod, key=lambda each: -each.rpr)
 
     # --- ticks: the number of pods follows the rate ------------------------------------------------------------------
 
@@ -153,13 +147,10 @@ class FastGshare(Policy):
         self._last_tick, self._due = view.now, view.now + self.tick_s
         self._profiles = {name: view.profile(name) for name in self._site.functions}
         self._learn(all_options(self._site, self._profiles))
-        self._meet_nodes(view)
         wanted: dict[Queue, list[Size]] = {}
         for queue, flow in self._flows.items():
-            waiting = view.waiting(*queue)
-            arrived = max(0, flow.started + waiting - flow.waited)
-            flow.started, flow.waited = 0, waiting
-            rate_rps = (arrived + waiting) / window_s
+            rate_rps = (flow.come + view.waiting(*queue)) / window_s
+            flow.come = 0
             pods = [pod for pod in self._fleet.pods.get(queue, ()) if not pod.is_closing]
             capacity_rps = sum(pod.rps for pod in pods)
             gap_rps = rate_rps - capacity_rps
@@ -168,14 +159,13 @@ class FastGshare(Policy):
             elif -gap_rps > self.threshold * capacity_rps:
                 for pod in superfluous(pods, rate_rps):
                     self._close(pod)
-        instances = Instances(view, self._fleet)
-        while wanted:  # in rounds, so that where room is short everybody gets some
+        while wanted:  # in rounds, so that where room is short every queue gets some
             for queue in list(wanted):
-                opened = self._open(queue, wanted[queue].pop(0), instances)
-                if opened is None or not wanted[queue]:
+                pod = self._open(view, queue, wanted[queue].pop(0))
+                if pod is None or not wanted[queue]:
                     del wanted[queue]
-                if opened is not None:
-                    yield from self._warm(view, opened, instances)
+                if pod is not None:
+                    yield from self._warm(view, pod)
 
     def _learn(self, known: dict[str, Options]) -> None:
         """Take over what is believed of all functions now."""
@@ -186,41 +176,34 @@ class FastGshare(Policy):
         for pods in self._fleet.pods.values():
             for pod in pods:
                 self._rate(pod)
+        for flow in self._flows.values():
+            flow.idle.sort(key=lambda pod: -pod.rpr)
 
     def _rate(self, pod: Pod) -> None:
-        latency_s = self._profiles[pod.queue[1]].upper_s(pod.configuration, pod.kind)
+        kind = self._fleet.capacity.rooms[pod.node].node.kind
+        latency_s = self._profiles[pod.function.name].upper_s(pod.configuration, kind)
         pod.rps = throughput(pod.configuration, latency_s)
         pod.rpr = pod.rps / weight(pod.configuration, self._site.cluster.price)
-
-    def _meet_nodes(self, view: View) -> None:
-        for pod in self._fleet.meet(view.nodes):
-            if not pod.is_busy:
-                self._flows[pod.queue].idle.remove(pod)
-            self._running = {id: each for id, each in self._running.items() if each is not pod}
 
     # --- opening and closing -----------------------------------------------------------------------------------------
 
     def _deploy(self, view: View) -> Iterator[Action]:
         """A pod for every function, as long as there is room."""
         self._is_deployed = True
-        self._meet_nodes(view)
-        instances = Instances(view, self._fleet)
         for queue, flow in self._flows.items():
-            pod = self._open(queue, most_efficient(flow.sizes), instances)
+            pod = self._open(view, queue, most_efficient(flow.sizes))
             if pod is not None:
-                yield from self._warm(view, pod, instances)
+                yield from self._warm(view, pod)
 
     def _open_first(self, view: View, queue: Queue) -> Iterator[Action]:
         """A pod for a queue that has none; if there is no room, in the place of pods that are idle."""
-        self._meet_nodes(view)
-        instances = Instances(view, self._fleet)
         size = most_efficient(self._flows[queue].sizes)
-        while (pod := self._open(queue, size, instances)) is None:
+        while (pod := self._open(view, queue, size)) is None:
             other = self._least_needed(view)
             if other is None:
                 return
             self._close(other)
-        yield from self._warm(view, pod, instances)
+        yield from self._warm(view, pod)
 
     def _least_needed(self, view: View) -> Pod | None:
         """The idle pod that can be spared best; one for which invocations wait only after it has run some."""
@@ -235,16 +218,16 @@ class FastGshare(Policy):
                         found = (*rank, pod)
         return None if found is None else found[3]
 
-    def _open(self, queue: Queue, size: Size, instances: Instances) -> Pod | None:
+    def _open(self, view: View, queue: Queue, size: Size) -> Pod | None:
         """A pod of this size or, if there is no room for it, of the most efficient size for which there is."""
-        function = queue[1]
+        function = self._site.functions[queue[1]]
         others = sorted(self._flows[queue].sizes, key=lambda each: -each.rpr)
+        spare = [place for place, count in self._fleet.capacity.spare(view, function.name).items() if count > 0]
         for configuration in dict.fromkeys(each.configuration for each in (size, *others)):
-            warm = instances.unclaimed(function, configuration)
-            spot = self._fleet.find(function, configuration, self._profiles[function], warm)
+            warm = {(node, device) for _, node, device, vgpus in spare if vgpus == configuration.vgpus}
+            spot = self._fleet.find(function, configuration, self._profiles[function.name], warm)
             if spot is not None:
-                kind = self._fleet.node(spot).kind
-                pod = Pod(queue, configuration, spot, kind, self._batches(function, configuration))
+                pod = Pod(function, configuration, *spot, queue, self._batches(function.name, configuration))
                 self._rate(pod)
                 self._fleet.open(pod)
                 self._rest(pod)
@@ -267,15 +250,11 @@ class FastGshare(Policy):
             self._flows[pod.queue].idle.remove(pod)
             self._fleet.close(pod)
 
-    def _warm(self, view: View, pod: Pod, instances: Instances) -> Iterator[Action]:
-        """Start an instance for a new pod, unless one that nobody has is there."""
-        function = pod.queue[1]
-        cold_s = self._profiles[function].cold_start_s(pod.kind)
-        if cold_s == 0 or instances.are_enough(pod) or not view.fits(function, pod.configuration, *pod.spot):
-            return
-        ready_at = self._ready_at.get(pod.key, -inf)
-        is_starting = ready_at >= view.now or instances.is_starting(pod)
-        if is_starting and not has_room(view, pod, self._fleet.node(pod.spot)):
-            return  # its first run will start one
-        self._ready_at[pod.key] = max(ready_at, view.now + cold_s)
-        yield Warm(function, pod.configuration, *pod.spot)
+    def _warm(self, view: View, pod: Pod) -> Iterator[Action]:
+        """Start an instance for a new pod, unless there is one that no other pod uses."""
+        name, capacity = pod.function.name, self._fleet.capacity
+        cold_s = self._profiles[name].cold_start_s(capacity.rooms[pod.node].node.kind)
+        if cold_s == 0 or capacity.spare(view, name)[pod.place] >= 0 or not capacity.can_warm(view, pod):
+            return  # where none can be warmed, its first run will start one
+        self._ready_at[pod.place] = max(self._ready_at.get(pod.place, -inf), view.now + cold_s)
+        yield Warm(name, pod.configuration, pod.node, pod.device)

@@ -40,11 +40,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from fairlead.model import Record
 from fairlead.policy.base import Action, Policy, Searched, Site, Start, View, Wake
 from fairlead.policy.infless.fleet import Fleet
 from fairlead.policy.infless.housing import Housing
-from fairlead.policy.infless.service import Booking
 
 
 @dataclass
@@ -85,20 +83,12 @@ class Infless(Policy):
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         self._fleet = Fleet(site, self.gpu_share)
         self._housing = Housing(self._fleet)
-        self._running: dict[int, Booking] = {}  # by the first invocation of the batch
         self._is_new = True
         self._look_due = self._refresh_due = 0.0
         self._woken = inf  # the next instant at which it asked to be called for a batch
 
-    def observe(self, record: Record) -> None:
-        """Free the instance whose batch has ended, well or not."""
-        booking = self._running.pop(record.invocation, None)
-        if booking is not None:
-            booking.running = -1
-
     def decide(self, view: View) -> Iterator[Action]:
-        if view.lost:
-            self._fleet.renew(view)
+        self._fleet.follow(view.changes)
         if view.now >= self._look_due:
             yield from self._look(view)
         yield from self._housing.find(view)
@@ -108,8 +98,7 @@ class Infless(Policy):
         """Measure rates, divide them, delete what has been idle for long and add what is missing."""
         fleet, services = self._fleet, self._fleet.services.values()
         self._look_due = view.now + self.period_s
-        fleet.room.steps = 0
-        fleet.renew(view)
+        fleet.placement.steps = 0
         if view.now >= self._refresh_due:
             self._refresh_due = view.now + self.refresh_s
             fleet.refresh(view)
@@ -117,15 +106,14 @@ class Infless(Policy):
             self._is_new = False
             for service in services:
                 yield from fleet.add_first(view, service)
-        fleet.note_ready(view)
         yield from fleet.provide_all(view)
         for service in services:
             service.measure(view, self.window_s)
             service.share(view.now)
         yield from fleet.delete_idle(view, self.idle_s)
         yield from fleet.scale_out(view, self.excess)
-        if fleet.room.steps:
-            yield Searched(fleet.room.steps)
+        if fleet.placement.steps:
+            yield Searched(fleet.placement.steps)
         if any(service.rate_rps > 0 for service in services) or view.waiting():
             yield Wake(self._look_due)
 
@@ -143,9 +131,8 @@ class Infless(Policy):
                     yield from self._wake(view, head.ready + booking.offer.timeout_s)
                     break
                 batch = tuple(islice(view.by_ready(*queue), count))
-                yield Start(batch, service.filled(configuration, count), booking.node, booking.on_device)
-                service.begin(booking, count, head.id)
-                self._running[head.id] = booking
+                yield Start(batch, service.filled(configuration, count), booking.node, booking.device)
+                self._fleet.begin(service, booking, count, head.id)
 
     def _wake(self, view: View, at: float) -> Iterator[Action]:
         """Ask to be called at an instant, unless it has asked for one before that."""

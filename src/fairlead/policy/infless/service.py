@@ -2,73 +2,56 @@
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 
 from fairlead.model import Configuration, Function
 from fairlead.policy.base import View
 from fairlead.policy.infless.offers import Offer
 from fairlead.policy.infless.shares import shares
+from fairlead.policy.kit.capacity import Reservation
+from fairlead.policy.kit.objectives import Queue
 
-Queue = tuple[str, str]
+_SETTLED_S = 0.1  # after a container has started, it is given a rate
 
 
-class Booking:
-    """Room on a node that is kept for one instance for as long as it lives, whether it runs or not.
+@dataclass(eq=False)
+class Booking(Reservation):
+    """An instance: room on a node for as long as it lives, whether it runs or not.
 
-    `rate_rps` is what it is given now; 0 while it is to be dropped, since `dropped_at` (infinity while it is not).
+    Args:
+        id: Ties between equal instances go to the smaller one.
+        offer: What it is good for.
+        is_kept: Whether it is the first of its function, which is never deleted for lack of load.
+        ready_from: Instant at which its container is predicted to have started.
+        ready_by: Instant after which a container that is not warm is taken to have been evicted.
+        has_container: Whether its container has started.
+        is_ready: Whether it can be given a rate: its container has started, or should have long ago.
+        is_closing: Whether it takes no more batches, to make room for a function that has no instance.
+        running: An invocation of the batch that it runs; -1 if it is free.
+        rate_rps: The part of its function's rate that it is given now.
+        dropped_at: Since when it has been given none; infinity while it is given some.
+        tag: For fair sharing: when, on the clock of its service, its share is used up.
     """
 
-    __slots__ = (
-        "configuration",
-        "device",
-        "dropped_at",
-        "id",
-        "is_closing",
-        "is_kept",
-        "is_ready",
-        "node",
-        "offer",
-        "rate_rps",
-        "ready_by",
-        "ready_from",
-        "running",
-        "tag",
-    )
-
-    def __init__(self, id: int, offer: Offer, node: str, device: int, *, is_kept: bool) -> None:
-        self.id = id
-        self.offer = offer
-        self.configuration = offer.configuration
-        self.node = node
-        self.device = device
-        self.ready_from = self.ready_by = inf  # its container has started then at the earliest, and at the latest
-        self.is_kept = is_kept  # the first of a function is never given up for lack of load
-        self.is_ready = False
-        self.is_closing = False  # to make room for a function that has none
-        self.running = -1  # an invocation of the batch that it runs; -1 if it is free
-        self.rate_rps = 0.0
-        self.dropped_at = inf
-        self.tag = 0.0  # of fair sharing: when, on the service's own clock, its share has been used up
-
-    @property
-    def place(self) -> tuple[str, int, float]:
-        """Where its container is, and of what share of a GPU: containers of a function in one place are alike."""
-        return self.node, self.device, self.configuration.vgpus
-
-    @property
-    def on_device(self) -> int | None:
-        """The device as actions name it."""
-        return None if self.device < 0 else self.device
+    id: int
+    offer: Offer
+    is_kept: bool = False
+    ready_from: float = inf
+    ready_by: float = inf
+    has_container: bool = False
+    is_ready: bool = False
+    is_closing: bool = False
+    running: int = -1
+    rate_rps: float = 0.0
+    dropped_at: float = inf
+    tag: float = 0.0
 
     def expect(self, now: float, cold_s: float, *, is_started: bool) -> None:
         """Note when its container will have started."""
+        self.has_container = is_started
         self.ready_from = now if is_started else now + cold_s
         self.ready_by = now + 1.2 * cold_s + 1.0
-
-    def note(self, now: float, has_container: bool) -> None:
-        """Note whether it has started. What is warm before its time is another's, which was deleted."""
-        if now > self.ready_from + 0.1:
-            self.is_ready |= has_container or now >= self.ready_by
 
     @property
     def is_spare(self) -> bool:
@@ -92,28 +75,30 @@ class Service:
         self.offers: Mapping[str, Sequence[Offer]] = {}  # by kind of node
         self.sizes: Mapping[tuple[float, float], Sequence[Configuration]] = {}
         self.bookings: list[Booking] = []
-        self.started = 0
+        self.come = 0  # invocations that have begun to wait
         self.rate_rps = 0.0
-        self.blocked_at = -1  # version of the room at which nothing more fitted
+        self.blocked_at = -1  # version of the capacity at which nothing more fitted
         self._clock = 0.0
         self._counts: deque[tuple[float, int]] = deque()  # (instant, invocations that had come)
 
     def measure(self, view: View, window_s: float) -> None:
-        """Take the rate at which invocations came over a sliding window; what has started or waits has come.
+        """Take the rate at which invocations came over a sliding window.
 
         What waits counts once more, as if it had to be worked off within a window: an instance that is good for just
         what comes would never be through with what piled up while it started.
         """
-        now, waiting = view.now, view.waiting(*self.queue)
-        count, counts = self.started + waiting, self._counts
+        now, counts = view.now, self._counts
         while len(counts) > 1 and counts[1][0] <= now - window_s:
             counts.popleft()
         if counts and now > counts[0][0]:
-            self.rate_rps = max(0, count - counts[0][1]) / (now - counts[0][0]) + waiting / window_s
-        counts.append((now, count))
+            self.rate_rps = (self.come - counts[0][1]) / (now - counts[0][0]) + view.waiting(*self.queue) / window_s
+        counts.append((now, self.come))
 
     def share(self, now: float) -> None:
-        """Divide the rate among the instances whose containers have started."""
+        """Divide the rate among the instances whose containers have started, or should have long ago."""
+        for booking in self.bookings:
+            if now > booking.ready_from + _SETTLED_S:
+                booking.is_ready |= booking.has_container or now >= booking.ready_by
         ready = [booking for booking in self.bookings if booking.is_ready and not booking.is_closing]
         rates = shares([(b.offer.low_rps, b.offer.high_rps) for b in ready], self.rate_rps)
         for booking, rate_rps in zip(ready, rates, strict=True):
@@ -128,7 +113,7 @@ class Service:
     def renew(
         self, offers: Mapping[str, Sequence[Offer]], sizes: Mapping[tuple[float, float], Sequence[Configuration]]
     ) -> None:
-        """Take over what is believed now; an instance whose size keeps the objective no more stays as it is."""
+        """Take over corrected profiles; an instance whose size no longer keeps the objective stays as it is."""
         self.offers, self.sizes, self.blocked_at = offers, sizes, -1
         known = {offer.configuration: offer for found in offers.values() for offer in found}
         for booking in self.bookings:
@@ -137,38 +122,30 @@ class Service:
     def pick(self, view: View) -> Booking | None:
         """A free instance with a warm container: of those that are given a rate, the one least ahead of its share.
 
-        Only if none of these is free, one that is to be dropped: it is there. A container that should have started
-        long ago and is not warm was evicted, and starts again with what it is given, if nothing else is free.
+        Only if none of these is free, one that is given nothing. A container that should have started long ago and is
+        not warm was evicted, and starts again with what it is given, if nothing else is free.
         """
         best: Booking | None = None
         best_key = (3, 0.0, 0)
         for booking in self.bookings:
             if booking.running >= 0 or booking.is_closing or view.now < booking.ready_from:
                 continue
-            rank = 0 if booking.rate_rps > 0 else 1
-            key = (rank, max(booking.tag, self._clock), booking.id)
-            if key >= best_key:
-                continue
-            where = (self.function.name, booking.configuration, booking.node, booking.on_device)
-            if not view.is_warm(*where):
-                if view.now < booking.ready_by:
-                    continue
-                key = (2, *key[1:])
-                if key >= best_key:
-                    continue
-            if view.fits(*where):
+            key = (0 if booking.rate_rps > 0 else 1, max(booking.tag, self._clock), booking.id)
+            where = (self.function.name, booking.configuration, booking.node, booking.device)
+            if key < best_key and not view.is_warm(*where):
+                key = (2 if view.now >= booking.ready_by else 3, *key[1:])
+            if key < best_key and view.fits(*where):
                 best, best_key = booking, key
         return best
 
     def begin(self, booking: Booking, batch: int, first: int) -> None:
-        """Note that an instance has started so many, of which this is one."""
-        self.started += batch
+        """Note that an instance has started a batch of this size, of which `first` is one invocation."""
         booking.running = first
         booking.is_ready = True
         self._clock = max(booking.tag, self._clock)
         booking.tag = self._clock + batch / (booking.rate_rps or booking.offer.high_rps)
 
     def filled(self, configuration: Configuration, count: int) -> Configuration:
-        """The smallest batch of the same size that holds so many: a batch takes what its configuration takes."""
+        """The smallest batch of the same vCPUs and vGPUs that holds `count` invocations."""
         sizes = self.sizes[configuration.vcpus, configuration.vgpus]
         return next((each for each in sizes if each.batch >= count), configuration)

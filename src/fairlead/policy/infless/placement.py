@@ -1,0 +1,70 @@
+"""Where the next instance goes: the largest batch that the rate fills, then the most rate per room left on a node."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+
+from fairlead.model import Function
+from fairlead.policy.infless.offers import Offer
+from fairlead.policy.kit.capacity import Capacity, Room
+
+Found = tuple[Offer, Room, int | None]  # what to add, and on which node and device
+
+_PER_VCPU, _PER_PERCENT = 64.0, 142.0  # GFLOPS of a thread and of a hundredth of a GPU
+_FULL = 0.001  # added to the part of a node that is left, so that a full node does not divide by 0
+
+
+class Placement:
+    """Searches all nodes for the best instance to add. `steps` counts the candidates that were looked at."""
+
+    def __init__(self, capacity: Capacity) -> None:
+        self._capacity = capacity
+        self.steps = 0
+
+    def best(self, function: Function, by_kind: Mapping[str, Sequence[Offer]], rate_rps: float = inf) -> Found | None:
+        """The instance to add for an unserved rate, its node and device; None if nothing fits.
+
+        From the largest batch on, the first with any offer that fits; of these the best score. The smallest batch is
+        used for any rate.
+        """
+        batches = sorted({offer.configuration.batch for found in by_kind.values() for offer in found})
+        for batch in reversed(batches):
+            best: Found | None = None
+            most = 0.0
+            for offer, room in self._candidates(by_kind, batch, inf if batch == batches[0] else rate_rps):
+                self.steps += 1
+                devices = room.devices_for(function, offer.configuration)
+                if devices and (found := score(room, offer)) > most:
+                    best, most = (offer, room, fullest(room, devices)), found
+            if best is not None:
+                return best
+        return None
+
+    def _candidates(
+        self, by_kind: Mapping[str, Sequence[Offer]], batch: int, rate_rps: float
+    ) -> Iterator[tuple[Offer, Room]]:
+        usable = {
+            kind: [offer for offer in found if offer.configuration.batch == batch and offer.low_rps <= rate_rps]
+            for kind, found in by_kind.items()
+        }
+        for room in self._capacity.rooms.values():
+            for offer in usable.get(room.node.kind, ()):
+                yield offer, room
+
+
+def fullest(room: Room, devices: Sequence[int | None]) -> int | None:
+    """Of these devices of a node, the one with the fewest vGPUs left."""
+    return min(devices, key=lambda i: 0 if i is None else room.vgpus[i])
+
+
+def score(room: Room, offer: Offer) -> float:
+    """Rate of an instance over the part of the node that would be left beside it."""
+    configuration, devices = offer.configuration, room.node.devices
+    gpus = sum(free / (1000 * device.vgpus) for free, device in zip(room.vgpus, devices, strict=True))
+    if configuration.vgpus:
+        gpus -= configuration.vgpus / max(device.vgpus for device in devices)
+    left = _worth(room.vcpus / 1000 - configuration.vcpus, gpus)
+    return offer.high_rps / (max(0.0, left) / _worth(room.node.vcpus, len(devices)) + _FULL)
+
+
+def _worth(vcpus: float, gpus: float) -> float:
+    return _PER_VCPU * vcpus + _PER_PERCENT * 100 * gpus
