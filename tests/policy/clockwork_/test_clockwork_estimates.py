@@ -43,20 +43,17 @@ def ladder_of(where, device=0, **settings):
 
 
 def test_a_batch_counts_once_for_all_its_members():
-    rung = ladder_of(world({"a": model(3, 4)}, {"a": [0]})).holding(2)
-    for _ in range(10):
-        rung.learn(("batch", 1), 9 * MS)
-    for i in range(9):
-        rung.learn(("batch", 2 + i), 4 * MS)
-    assert rung.run.seconds == 9 * MS
-    rung.learn(("batch", 11), 4 * MS)
-    assert rung.run.seconds == 4 * MS
+    # Declared 40 for a batch of two, really 20. The sixth batch pushes the declared time out, not the third.
+    where = world({"a": model(20, 40, bias=0.5)}, {"a": [50.0 * (i // 2) for i in range(14)]})
+    recording = run(where, measurements=6, max_exec_s=0.05)
+    early_s = (recording.requests["promised"] - recording.requests["end"]).to_list()
+    assert early_s == pytest.approx([20 * MS] * 12 + [0, 0], abs=1e-9)
 
 
 def test_batch_sizes_have_estimates_of_their_own():
     ladder = ladder_of(world({"a": model(3, 4, 6)}, {"a": [0]}))
     assert [rung.run.seconds for rung in ladder.rungs] == [3 * MS, 4 * MS, 6 * MS]
-    ladder.holding(3).learn("batch", 30 * MS)
+    ladder.holding(3).run.learn(30 * MS)
     assert [rung.batch for rung in ladder.allowed(0.025)] == [2, 1]
     assert [rung.batch for rung in ladder.allowed(0.001)] == [1]
     assert ladder.holding(99).batch == 4

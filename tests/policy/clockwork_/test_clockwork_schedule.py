@@ -5,8 +5,9 @@ from clockwork_runs import MS, batches, model, outcomes, run, world
 
 from fairlead.model import SLO, Stage, Workflow
 from fairlead.policy import make_policy
+from fairlead.policy.clockwork.board import waits_after
 from fairlead.policy.clockwork.policy import Clockwork
-from fairlead.policy.clockwork.remaining import least_after, waits_after
+from fairlead.policy.kit.remaining import least_after
 from fairlead.testing import cluster, declared, scenario
 
 

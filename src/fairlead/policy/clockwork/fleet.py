@@ -1,13 +1,13 @@
-"""All workers together: which of them hold a model, and how the demand for it is spread over them.
+"""All workers together: which of them hold a model, how its demand is spread over them, and how soon it can run.
 
 A model's demand is spread over the workers that hold it in inverse proportion to their load. Where a worker's load
-exceeds what it can do, 1, the excess is unserved; so is all the demand for a model that nobody holds.
+exceeds what it can do, 1, the excess is unserved; so is all the demand for a model that no worker holds.
 """
 
 from collections.abc import Mapping
-from math import floor
+from math import floor, inf
 
-from fairlead.model import Function, Node
+from fairlead.model import Node
 from fairlead.policy.base import Site
 from fairlead.policy.clockwork.ladder import Ladder, make_ladder
 from fairlead.policy.clockwork.worker import Worker
@@ -16,48 +16,47 @@ _LEAST_LOAD = 0.01  # an idle worker's load, so that its inverse is finite
 
 
 class Fleet:
-    """The workers of a site."""
+    """The workers of a site, those on lost nodes included."""
 
     def __init__(self, site: Site, max_batch: int, remember: int) -> None:
         self._site = site
         self._max_batch = max_batch
         self._remember = remember
         self._ladders: dict[object, Mapping[str, Ladder]] = {}
-        self._nodes: set[str] = set()
-        self.is_whole = True  # whether every worker is up
-        self.workers: list[Worker] = []
+        self._on: dict[str, list[Worker]] = {}  # workers by node
         self.holders: dict[str, list[Worker]] = {name: [] for name in site.functions}
         self.able: dict[str, list[Worker]] = {name: [] for name in site.functions}
-        self.by_node: dict[str, list[Worker]] = {}
+        self.cold: set[str] = set()  # functions that cannot be kept loaded: every run loads
+        self.makes: dict[str, dict[Ladder, None]] = {name: {} for name in site.functions}  # each ladder once
         for node in site.cluster.nodes:
-            self.add(node)
+            self.workers_on(node)
+        for name, function in site.functions.items():
+            if function.keep_alive_s == 0:
+                self.make_cold(name)
 
-    def add(self, node: Node) -> None:
-        """Take in a node: a worker per accelerator, and one per vCPU slot for what needs no accelerator."""
-        self._nodes.add(node.name)
+    def workers_on(self, node: Node) -> list[Worker]:
+        """The workers of a node: one per accelerator, and one per vCPU slot for what needs no accelerator."""
+        if node.name in self._on:
+            return self._on[node.name]
         devices: list[int | None] = list(range(len(node.devices)))
         slots = self._kit(node, None)
         if slots:
             thinnest = min(ladder.least.configuration.vcpus for ladder in slots.values())
             devices += [None] * floor(node.vcpus / thinnest + 1e-9)
-        for device in devices:
-            worker = Worker(len(self.workers), node, device, self._kit(node, device))
-            self.workers.append(worker)
-            self.by_node.setdefault(node.name, []).append(worker)
-            for function in worker.ladders:
+        first = sum(map(len, self._on.values()))
+        found = [Worker(first + i, node, device, self._kit(node, device)) for i, device in enumerate(devices)]
+        self._on[node.name] = found
+        for worker in found:
+            for function, ladder in worker.ladders.items():
                 self.able[function].append(worker)
+                self.makes[function][ladder] = None
+        return found
 
-    def renew(self, nodes: tuple[Node, ...]) -> list[Worker]:
-        """Note which nodes are up; gives the workers that went or came."""
-        names = {node.name for node in nodes}
-        for node in nodes:
-            if node.name not in self._nodes:
-                self.add(node)
-        changed = [worker for worker in self.workers if worker.is_up != (worker.node in names)]
-        for worker in changed:
-            worker.is_up = not worker.is_up
-        self.is_whole = all(worker.is_up for worker in self.workers)
-        return changed
+    # --- what is loaded --------------------------------------------------------------------------------------------
+
+    def memory_gb(self, function: str, worker: Worker) -> float:
+        """Device memory that a model takes on a worker."""
+        return 0.0 if worker.device is None else self._site.functions[function].device_memory_gb
 
     def hold(self, worker: Worker, function: str, memory_gb: float) -> None:
         """Note that a model is loaded."""
@@ -70,6 +69,18 @@ class Fleet:
         if worker.resident.pop(function, None) is not None:
             self.holders[function].remove(worker)
             worker.load = max(0.0, worker.load - worker.demands.pop(function, 0.0))
+
+    def make_cold(self, function: str) -> None:
+        """Load a function with every run from now on, since it does not stay loaded."""
+        self.cold.add(function)
+        for worker in self.able[function]:
+            self.hold(worker, function, 0.0)
+
+    def is_everywhere(self, function: str) -> bool:
+        """Whether every worker that can run a model holds it."""
+        return len(self.holders[function]) == len(self.able[function])
+
+    # --- demand ----------------------------------------------------------------------------------------------------
 
     def spread(self, function: str, demand: float) -> None:
         """Share a model's demand out to those that hold it."""
@@ -89,14 +100,37 @@ class Fleet:
         excess = [(worker.demands.get(function, 0.0), 1 - 1 / worker.load) for worker in holders if worker.load > 1]
         return sum([share * part for share, part in excess])
 
+    # --- prediction ------------------------------------------------------------------------------------------------
+
+    def soonest(self, function: str, now: float) -> tuple[float, float]:
+        """When one more invocation could be done: by those that hold its model, and by loading it elsewhere."""
+        held = inf
+        cold = function in self.cold
+        for worker in self.holders[function]:
+            ladder = worker.ladders[function]
+            finish = worker.available(now) + ladder.least.run.seconds
+            held = min(held, finish + ladder.load.seconds if cold else finish)
+        if cold or self.is_everywhere(function):
+            return held, inf
+        return held, now + min(make.load.seconds + make.least.run.seconds for make in self.makes[function])
+
+    def quickest_s(self, function: str) -> float:
+        """How long an invocation takes at the least on a worker that is free."""
+        loads = not self.holders[function] or function in self.cold
+        makes = self.makes[function]
+        return min((m.least.run.seconds + (m.load.seconds if loads else 0.0) for m in makes), default=inf)
+
     def _kit(self, node: Node, device: int | None) -> Mapping[str, Ladder]:
         """The ladders of everything that can run on a device, shared by all devices like it."""
         key = (node.kind, node.vcpus, node.memory_gb, None if device is None else node.devices[device])
         if key not in self._ladders:
-            found = {name: self._ladder(function, node, device) for name, function in self._site.functions.items()}
-            self._ladders[key] = {name: ladder for name, ladder in found.items() if ladder is not None}
+            self._ladders[key] = {
+                name: ladder
+                for name, function in self._site.functions.items()
+                if (
+                    ladder := make_ladder(
+                        function, self._site.profiles[name], node, device, self._max_batch, self._remember
+                    )
+                )
+            }
         return self._ladders[key]
-
-    def _ladder(self, function: Function, node: Node, device: int | None) -> Ladder | None:
-        profile = self._site.profiles[function.name]
-        return make_ladder(function, profile, node, device, self._max_batch, self._remember)

@@ -5,7 +5,7 @@ estimate is the greatest of the last measurements; the declared time stands for 
 """
 
 from collections import deque
-from collections.abc import Sequence
+from dataclasses import dataclass
 from math import inf
 
 from fairlead.model import Configuration, Function, Node
@@ -14,7 +14,7 @@ from fairlead.profile import Estimate
 
 
 class Window:
-    """The greatest of the last so many measurements, of which a declared time is the first."""
+    """The greatest of the last `remember` measurements, of which a declared time is the first."""
 
     __slots__ = ("_last", "seconds")
 
@@ -28,33 +28,26 @@ class Window:
         self.seconds = max(self._last)
 
 
+@dataclass(slots=True, eq=False)
 class Rung:
     """One batch size: its configuration and its estimate."""
 
-    __slots__ = ("_seen", "batch", "configuration", "run")
+    configuration: Configuration
+    run: Window
 
-    def __init__(self, configuration: Configuration, run: Window) -> None:
-        self.batch = configuration.batch
-        self.configuration = configuration
-        self.run = run
-        self._seen: object = None
-
-    def learn(self, batch: object, measured_s: float) -> None:
-        """Take in what one member of a batch tells; the other members tell the same, and are not counted."""
-        if batch != self._seen:
-            self._seen = batch
-            self.run.learn(measured_s)
+    @property
+    def batch(self) -> int:
+        """The largest number of invocations in a batch."""
+        return self.configuration.batch
 
 
+@dataclass(slots=True, eq=False)
 class Ladder:
     """The batch sizes of a function on one kind of worker, smallest first, and the time to load it."""
 
-    __slots__ = ("function", "load", "rungs")
-
-    def __init__(self, function: str, rungs: tuple[Rung, ...], load: Window) -> None:
-        self.function = function
-        self.rungs = rungs
-        self.load = load
+    function: str
+    rungs: tuple[Rung, ...]
+    load: Window
 
     @property
     def least(self) -> Rung:
@@ -62,7 +55,7 @@ class Ladder:
         return self.rungs[0]
 
     def holding(self, invocations: int) -> Rung:
-        """The smallest batch that holds so many; the largest there is if none does."""
+        """The smallest batch that holds this number; the largest there is if none does."""
         return next((rung for rung in self.rungs if rung.batch >= invocations), self.rungs[-1])
 
     def allowed(self, max_run_s: float) -> list[Rung]:
@@ -79,10 +72,12 @@ def make_ladder(
     A device runs one batch at a time, so a function gets the share in which it is fastest. A vCPU slot is one of
     many, so there it gets the cheapest.
     """
-    possible = [c for c in profile.configurations if _could_hold(c, function, profile, node, device)]
+    kind = node.kind
+    possible = [
+        c for c in profile.configurations if profile.latency_s(c, kind) < inf and could_hold(node, device, function, c)
+    ]
     if not possible:
         return None
-    kind = node.kind
     smallest = min(c.batch for c in possible)
 
     def merit(c: Configuration) -> tuple[float, float]:
@@ -90,25 +85,10 @@ def make_ladder(
         return best if device is not None else best[::-1]
 
     share = _share(min((c for c in possible if c.batch == smallest), key=merit))
-    alike = sorted(
-        {c.batch: c for c in possible if _share(c) == share and (c.batch <= max_batch or c.batch == smallest)}.values()
-    )
-    rungs = tuple(Rung(c, Window(profile.latency_s(c, kind), remember)) for c in alike)
+    alike = {c.batch: c for c in possible if _share(c) == share and (c.batch <= max_batch or c.batch == smallest)}
+    rungs = tuple([Rung(c, Window(profile.latency_s(c, kind), remember)) for c in sorted(alike.values())])
     return Ladder(function.name, rungs, Window(profile.cold_start_s(kind), remember))
-
-
-def widest(ladders: Sequence[Ladder]) -> tuple[float, float]:
-    """The most vCPUs and the most vGPUs that any of these take."""
-    sizes = [ladder.least.configuration for ladder in ladders]
-    return max((c.vcpus for c in sizes), default=0.0), max((c.vgpus for c in sizes), default=0.0)
 
 
 def _share(configuration: Configuration) -> tuple[float, float, float]:
     return configuration.vcpus, configuration.vgpus, configuration.memory_gb
-
-
-def _could_hold(
-    configuration: Configuration, function: Function, profile: Estimate, node: Node, device: int | None
-) -> bool:
-    """Whether this could run there if nothing else did."""
-    return profile.latency_s(configuration, node.kind) < inf and could_hold(node, device, function, configuration)

@@ -19,41 +19,56 @@ class Loads:
     is_blocked: bool = False  # until something ends, there is no place for what is wanted most
     _loaders: list[Worker] = field(default_factory=list)  # those that load something, or will
     _wake: float = 0.0  # when it asked to be called; 0 if not
+    _was_asked: bool = False  # whether something waited when the last decision was made
 
-    def settle(self, view: View, was_asked: bool) -> None:
+    def learn(self, view: View) -> None:
         """Note which loads are done.
 
-        `was_asked`: whether something waited all the time since the last decision. Only then was this one made at the
-        instant at which a load was done, and its time is known.
+        The time of a load is known only if a decision was made at the instant at which it was done, which is so if
+        something waited all the time since the last one.
         """
+        ready = {instance.id for instance in view.changes.started}
+        gone = {stopped.instance.id for stopped in view.changes.stopped}
         for worker in list(self._loaders):
             load = worker.loading
             if load is None:
-                self._loaders.remove(worker)  # it was gone in between
-            elif load.is_under_way and self._has_ended(view, worker, load, was_asked):
+                self._loaders.remove(worker)  # its node was lost
+                continue
+            if load.instance in gone or load.instance in ready:
                 self.is_blocked = False
-                self.board.dirty[worker.index] = worker
+                self.board.dirty.add(worker)
+            if load.instance in gone:
+                self._forget(worker, load)
+                self.board.fleet.make_cold(load.function)  # it was loaded and did not stay
+                self.board.changed(load.function, view.now)
+            elif load.instance in ready:
+                if self._was_asked:
+                    worker.ladders[load.function].load.learn(view.now - load.start)
+                self._forget(worker, load)
+                self.board.hold(worker, load.function, view.now)
 
     def choose(self, view: View) -> Iterator[Action]:
         """Load what is wanted most, as long as there is a place for it."""
         board, now = self.board, view.now
+        self._was_asked = view.waiting() > 0
         if 0 < self._wake <= now:
             self._wake = 0.0
             self.is_blocked = False
-        while not self.is_blocked and (wish := board.next_wish()) is not None:
-            function = wish[1]
+        while not self.is_blocked and (function := board.wishes.take()) is not None:
             queue = board.queues[function]
-            yield from self.runs.give_up(view, function, now + board.quickest_s(function))
+            yield from self.runs.give_up(view, function, now + board.fleet.quickest_s(function))
             unserved = board.unserved(function, now)
-            if unserved <= self._on_the_way(function):
-                continue
-            if not board.is_wanted_most(unserved):
+            if unserved <= sum(
+                worker.loading is not None and worker.loading.function == function for worker in self._loaders
+            ):
+                continue  # each of those that load it, or will, can serve a demand of 1
+            if not board.wishes.is_first(-unserved):
                 board.want(function, now)
                 continue
             worker = self._place(view, function)
             if worker is None:
                 board.want(function, now)
-                self.is_blocked = board.is_suspect = True
+                self.is_blocked = True
                 if queue and not board.fleet.holders[function] and not now < self._wake <= queue.head.target:
                     self._wake = queue.head.target  # when it can be dropped at the latest
                     yield Wake(self._wake)
@@ -63,36 +78,33 @@ class Loads:
 
     def start(self, view: View, worker: Worker, load: Load) -> Iterator[Action]:
         """Start a planned load whose turn has come; one that waited too long leaves the plan."""
-        makes_way = worker.in_the_way(self.board.memory_gb(load.function))
+        makes_way = worker.in_the_way(self.board.fleet.memory_gb(load.function, worker))
         if view.now > load.start + self.max_wait_s or makes_way is None:
-            worker.pop()
+            worker.plan.popleft()
             self._forget(worker, load)
             self.board.want(load.function, view.now)
-        elif not self._fits(view, worker, load.function):
-            self.board.is_suspect = True
-        else:
+        elif self._fits(view, worker, load.function):
             yield from self._warm(view, worker, load, makes_way)
-            worker.pop()
+            worker.plan.popleft()
             worker.running = load
 
     def _place(self, view: View, function: str) -> Worker | None:
         """The least loaded worker that could load a model soon; one that relieves those that hold it already."""
-        board, now = self.board, view.now
-        holders = board.fleet.holders[function]
-        limit = min((worker.load for worker in holders), default=None)
-        queue = board.queues[function]
-        if queue.missed(now) or (queue and queue.head.target < board.soonest(function, now)[0]):
+        fleet, now = self.board.fleet, view.now
+        limit = min((worker.load for worker in fleet.holders[function]), default=None)
+        queue = self.board.queues[function]
+        if queue.missed(now) or (queue and queue.head.target < fleet.soonest(function, now)[0]):
             limit = None  # those that hold it would be late, whatever their load
         free = [
             worker
-            for worker in board.fleet.able[function]
+            for worker in fleet.able[function]
             if worker.is_up
             and worker.loading is None
             and function not in worker.resident
             and (limit is None or worker.load < limit)
         ]
         for worker in sorted(free, key=lambda worker: (worker.load, len(worker.resident), worker.index)):
-            if worker.in_the_way(board.memory_gb(function)) is None:
+            if worker.in_the_way(fleet.memory_gb(function, worker)) is None:
                 continue
             if worker.loads_beside(function):
                 if self._fits(view, worker, function):
@@ -112,10 +124,11 @@ class Loads:
         start = now if beside else worker.available(now)
         load = Load(function, start, start + ladder.load.seconds)
         if beside:
-            yield from self._warm(view, worker, load, worker.in_the_way(board.memory_gb(function)) or [])
+            makes_way = worker.in_the_way(board.fleet.memory_gb(function, worker))
+            yield from self._warm(view, worker, load, makes_way or [])
         else:
-            worker.append(load)
-            board.dirty[worker.index] = worker
+            worker.plan.append(load)
+            board.dirty.add(worker)
         worker.loading = load
         self._loaders.append(worker)
 
@@ -127,39 +140,14 @@ class Loads:
             self.board.lose(worker, function, view.now)
         ladder = worker.ladders[load.function]
         yield Warm(load.function, ladder.least.configuration, worker.node, worker.device)
-        load.is_under_way = True
+        load.instance = view.instances(load.function)[-1].id
         load.start, load.finish = view.now, view.now + ladder.load.seconds
-
-    def _has_ended(self, view: View, worker: Worker, load: Load, was_asked: bool) -> bool:
-        function = load.function
-        if worker.device is None and _is_starting(view, worker, function):
-            return False  # an instance that is warm belongs to another slot of the node
-        ladder = worker.ladders[function]
-        if view.is_warm(function, ladder.least.configuration, worker.node, worker.device):
-            if was_asked:
-                ladder.load.learn(view.now - load.start)
-            self._forget(worker, load)
-            self.board.hold(worker, function, view.now)
-            return True
-        if view.now < load.finish or _is_starting(view, worker, function):
-            return False
-        self._forget(worker, load)
-        if any(node.name == worker.node for node in view.nodes):
-            self.board.make_cold(function)  # it was loaded and did not stay
-        else:
-            self.board.is_suspect = True
-        self.board.changed(function, view.now)
-        return True
-
-    def _on_the_way(self, function: str) -> int:
-        """How many workers load a model, or will: each can serve a demand of 1."""
-        return sum(worker.loading is not None and worker.loading.function == function for worker in self._loaders)
 
     def _fits(self, view: View, worker: Worker, function: str) -> bool:
         """Whether a load can start now; a view also says yes to a run that would wait for an instance to start."""
         configuration = worker.ladders[function].least.configuration
-        return view.fits(function, configuration, worker.node, worker.device) and not _is_starting(
-            view, worker, function
+        return view.fits(function, configuration, worker.node, worker.device) and all(
+            instance.is_ready or instance.node != worker.node for instance in view.instances(function)
         )
 
     def _forget(self, worker: Worker, load: Load) -> None:
@@ -167,7 +155,3 @@ class Loads:
         worker.loading = None
         if worker.running is load:
             worker.running = None
-
-
-def _is_starting(view: View, worker: Worker, function: str) -> bool:
-    return any(instance.node == worker.node and not instance.is_ready for instance in view.instances(function))

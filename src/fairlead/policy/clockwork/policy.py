@@ -38,12 +38,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from fairlead.model import Invocation, Record
+from fairlead.model import Invocation
 from fairlead.policy.base import Action, Policy, Reject, Site, View
-from fairlead.policy.clockwork.board import Board
+from fairlead.policy.clockwork.board import TOO_LATE, Board
 from fairlead.policy.clockwork.fleet import Fleet
 from fairlead.policy.clockwork.loads import Loads
-from fairlead.policy.clockwork.runs import TOO_LATE, Runs
+from fairlead.policy.clockwork.runs import Runs
 from fairlead.policy.clockwork.worker import Infer, Worker
 
 
@@ -88,43 +88,42 @@ class Clockwork(Policy):
         self._board = Board(site, fleet, self.deadline_margin_s, self.max_exec_s, wait_s)
         self._runs = Runs(self._board, self.horizon_s, self.latest_start_s)
         self._loads = Loads(self._board, self._runs, self.max_load_wait_s)
-        self._has_more = {workflow.name: len(workflow.stages) > 1 for workflow in site.workflows.values()}
-        self._newest = -1  # id of the last invocation that was taken in
-        self._moved: dict[int, None] = {}  # requests of which something ended, so that more may wait
-        self._retried: dict[int, int] = {}  # by request, how many failed invocations may wait again
-        self._blocked: list[Worker] = []  # whose next action does not fit yet
-        self._was_asked = False
+        self._blocked: list[Worker] = []  # those whose next action does not fit yet
 
     def decide(self, view: View) -> Iterator[Action]:
         board = self._board
-        if view.lost or not board.fleet.is_whole:
-            self._look_for_nodes(view)
-        board.dirty.update((worker.index, worker) for worker in self._blocked)
+        board.dirty.update(self._blocked)
         self._blocked.clear()
-        self._loads.settle(view, self._was_asked)
-        yield from self._take_in(view)
+        self._learn(view)
+        fresh = {request.id for request in view.fresh}
+        for invocation in sorted(view.changes.ready, key=lambda i: i.request not in fresh):
+            if view.is_waiting(invocation):
+                yield from self._admit(view, invocation)
         while True:
             while board.dirty:
                 yield from self._work(view)
             yield from self._loads.choose(view)
-            if not (board.dirty or (board.is_suspect and self._look_for_nodes(view))):
+            if not board.dirty:
                 break
-        self._was_asked = view.waiting() > 0
 
-    def observe(self, record: Record) -> None:
-        worker = self._runs.ended(record)
-        if worker is not None:
-            self._board.dirty[worker.index] = worker
+    def _learn(self, view: View) -> None:
+        """Take in what has changed: what ended, which nodes are up, and what was loaded."""
+        board, changes = self._board, view.changes
+        if changes.ended or changes.nodes:
             self._loads.is_blocked = False
-        if record.outcome != "done":
-            self._retried[record.request] = self._retried.get(record.request, 0) + 1
-        elif self._has_more[record.workflow]:
-            self._moved[record.request] = None
+        self._runs.learn(view)
+        for change in changes.nodes:
+            if change.what != "changed":
+                for worker in board.fleet.workers_on(change.node):
+                    board.leave(worker, view.now)
+                    if change.what == "joined":
+                        board.join(worker)
+        self._loads.learn(view)
 
     def _work(self, view: View) -> Iterator[Action]:
         """Plan for the workers that may have something to do, the first to be free first, and let them begin."""
         board, now = self._board, view.now
-        workers = sorted(board.dirty.values(), key=lambda worker: (worker.available(now), worker.index))
+        workers = sorted(board.dirty, key=lambda worker: (worker.available(now), worker.index))
         board.dirty.clear()
         for worker in workers:
             yield from self._runs.fill(view, worker)
@@ -138,51 +137,21 @@ class Clockwork(Policy):
                     self._blocked.append(worker)
                     break
 
-    def _take_in(self, view: View) -> Iterator[Action]:
-        """Let what is new wait for its model, unless it is hopeless."""
-        newest = self._newest
-        requests = [request.id for request in view.fresh]
-        requests += [*self._moved, *(invocation.request for invocation in view.lost), *self._retried]
-        self._moved.clear()
-        for request in dict.fromkeys(requests):
-            for invocation in view.waiting_of(request):
-                if invocation.id > newest:
-                    self._newest = max(self._newest, invocation.id)
-                    if invocation.attempt > 1 and request in self._retried:
-                        self._retried[request] -= 1
-                    refusal = self._admit(view, invocation)
-                    if refusal is not None:
-                        yield refusal
-                        break
-        if self._retried:
-            self._retried = {r: left for r, left in self._retried.items() if left > 0 and view.is_open(r)}
-
-    def _admit(self, view: View, invocation: Invocation) -> Reject | None:
-        """Let an invocation wait; or give the action that refuses it, since it would be late even if it were next."""
+    def _admit(self, view: View, invocation: Invocation) -> Iterator[Action]:
+        """Let an invocation wait, or refuse its request if it would be late even if it were next."""
         board, now, function = self._board, view.now, invocation.function
         if not board.fleet.able[function]:
-            return Reject(invocation.request, f"no worker can run {function}")
-        target = board.target(invocation)
-        finish = min(board.soonest(function, now))
-        if finish <= target:
-            board.add(invocation, now)
-            return None
+            yield Reject(invocation.request, f"no worker can run {function}")
+            return
+        entry = board.entry(invocation, now)
+        finish = min(board.fleet.soonest(function, now))
+        if finish <= entry.target:
+            board.put([entry], function, now)
+            return
         # Sent again when the workers have that much less to do, it could be done; not, if it is too long by itself.
-        later_s = finish - target if now + board.quickest_s(function) <= target else None
-        board.miss(invocation, now)
-        rest_s = board.rest_s[invocation.workflow, invocation.stage]
+        later_s = finish - entry.target if now + board.fleet.quickest_s(function) <= entry.target else None
+        board.queues[function].miss(entry)  # its model is loaded for those to come
+        board.want(function, now)
         arrival = view.request(invocation.request).arrival
-        return Reject(invocation.request, TOO_LATE, later_s, offer_latency_s=finish + rest_s - arrival)
-
-    def _look_for_nodes(self, view: View) -> bool:
-        """Note which nodes are up, and whether that has changed."""
-        board = self._board
-        board.is_suspect = False
-        changed = board.fleet.renew(view.nodes)
-        for worker in changed:
-            self._loads.is_blocked = False
-            if worker.is_up:
-                board.welcome(worker)
-            else:
-                board.abandon(worker, view.now)
-        return bool(changed)
+        offer_s = finish + board.rest_s(invocation) - arrival
+        yield Reject(invocation.request, TOO_LATE, later_s, offer_latency_s=offer_s)

@@ -7,7 +7,6 @@ always a beginning, so the queue of a batch size is the rest after one binary se
 
 from collections import deque
 from collections.abc import Sequence
-from math import inf
 from typing import NamedTuple
 
 from sortedcontainers import SortedList
@@ -15,9 +14,6 @@ from sortedcontainers import SortedList
 from fairlead.model import Invocation
 from fairlead.policy.clockwork.ladder import Rung
 
-NO_DEADLINE_S = 1e9  # without a deadline: so long after it became ready, which keeps the order of arrival
-
-_LEAST_RUN_S = 1e-6  # so that what takes no time is wanted too
 _MOST_MISSED = 64  # refused invocations to remember: as many workers as one model may ask for at once
 
 
@@ -39,30 +35,19 @@ class Strategy(NamedTuple):
     size: int
 
 
-def demand_of(invocation: Invocation, target: float, run_s: float, now: float) -> float:
-    """The share of a worker that an invocation needs to be done in time: its size over the time it has left."""
-    size_s = max(run_s, _LEAST_RUN_S)
-    left_s = target - now if invocation.deadline < inf else size_s
-    return size_s / max(left_s, size_s)
-
-
 class ModelQueue:
     """The invocations that wait for one function."""
 
-    __slots__ = ("_entries", "_ids", "_missed", "demand", "function")
+    __slots__ = ("_entries", "_missed", "demand", "function")
 
     def __init__(self, function: str) -> None:
         self.function = function
         self.demand = 0.0
         self._entries = SortedList()
-        self._ids: dict[int, Entry] = {}
-        self._missed: deque[tuple[float, float]] = deque(maxlen=_MOST_MISSED)
+        self._missed: deque[Entry] = deque(maxlen=_MOST_MISSED)
 
     def __len__(self) -> int:
-        return len(self._ids)
-
-    def __contains__(self, id: int) -> bool:
-        return id in self._ids
+        return len(self._entries)
 
     @property
     def head(self) -> Entry:
@@ -70,32 +55,26 @@ class ModelQueue:
         entry: Entry = self._entries[0]
         return entry
 
-    def add(self, invocation: Invocation, target: float, run_s: float, now: float) -> None:
-        """Let an invocation wait."""
-        self.put(Entry(target, invocation.id, invocation, demand_of(invocation, target, run_s, now)))
-
     def put(self, entry: Entry) -> None:
         """Let an entry wait, perhaps again."""
         self._entries.add(entry)
-        self._ids[entry.id] = entry
         self.demand += entry.demand
 
-    def miss(self, invocation: Invocation, target: float, run_s: float, now: float) -> None:
+    def miss(self, entry: Entry) -> None:
         """Remember the demand of an invocation that had to be refused, for as long as it would have waited."""
-        self._missed.append((target, demand_of(invocation, target, run_s, now)))
+        self._missed.append(entry)
 
     def missed(self, now: float) -> float:
         """The demand of what was refused and would still wait."""
-        while self._missed and self._missed[0][0] <= now:
+        while self._missed and self._missed[0].target <= now:
             self._missed.popleft()
-        return sum([demand for _, demand in self._missed])
+        return sum([entry.demand for entry in self._missed])
 
-    def discard(self, id: int) -> None:
-        """Let one go, if it waits."""
-        entry = self._ids.pop(id, None)
-        if entry is not None:
-            self._entries.remove(entry)
-            self._forget(entry)
+    def discard(self, target: float, id: int) -> None:
+        """Remove an invocation, if it waits here."""
+        place = self._entries.bisect_left((target, id))
+        if place < len(self._entries) and self._entries[place].id == id:
+            self._forget(self._entries.pop(place))
 
     def take(self, strategy: Strategy) -> list[Entry]:
         """Take out the invocations of a strategy."""
@@ -103,13 +82,12 @@ class ModelQueue:
         taken: list[Entry] = self._entries[chosen]
         del self._entries[chosen]
         for entry in taken:
-            del self._ids[entry.id]
             self._forget(entry)
         return taken
 
     def urgency(self, rungs: Sequence[Rung]) -> float:
         """A bound below the priority of every strategy; `rungs` are largest first."""
-        waiting = len(self._ids)
+        waiting = len(self._entries)
         longest = next((rung for rung in rungs if rung.batch <= waiting), rungs[-1])
         return self.head.target - longest.run.seconds
 
@@ -145,4 +123,4 @@ class ModelQueue:
         return found
 
     def _forget(self, entry: Entry) -> None:
-        self.demand = self.demand - entry.demand if self._ids else 0.0  # an empty queue forgets rounding
+        self.demand = self.demand - entry.demand if self._entries else 0.0  # an empty queue forgets rounding

@@ -40,3 +40,19 @@ def shares(workflow: Workflow, seconds: Mapping[str, float]) -> dict[str, float]
         path_s = until_s[stage.name] + after_s[stage.name]
         found[stage.name] = own_s / path_s if path_s > 0 else 1.0
     return found
+
+
+def least_after(workflow: Workflow, seconds: Mapping[str, float]) -> dict[str, float]:
+    """For each stage, the time that what must follow takes on the longest path, given the time of each function.
+
+    Of the arms of a branch the shortest counts; none does where possibly none is taken.
+    """
+    rest_s: dict[str, float] = {}
+    for stage in reversed(workflow.stages):
+        after = [s for s in workflow.stages if stage.name in s.after]
+        arms = [s for s in after if s.when is not None]
+        sure = [rest_s[s.name] + seconds[s.function] for s in after if s.when is None]
+        if arms and sum(s.when or 0.0 for s in arms) > 1 - 1e-9:
+            sure.append(min(rest_s[s.name] + seconds[s.function] for s in arms if s.when))
+        rest_s[stage.name] = max(sure, default=0.0)
+    return rest_s
