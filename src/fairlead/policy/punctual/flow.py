@@ -1,9 +1,10 @@
-"""A workflow as this policy sees it (`Flow`): how often its stages run and how long the rest takes; and its requests."""
+"""A workflow as this policy sees it: how often its stages run, how long the rest takes, and its open requests."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import ceil, inf
 
-from fairlead.model import Invocation, Stage, Workflow
+from fairlead.model import Invocation, Workflow
 from fairlead.policy.punctual.work import Gap, Queue, Room, Work
 from fairlead.profile.spread import widened
 
@@ -12,19 +13,18 @@ _MOST_STRETCH = 4.0
 _GAP_MEMORY = 0.02  # weight of the newest gap between two requests
 
 
+@dataclass(eq=False)
 class Step:
-    """One stage: `visits` is how often it is expected to run in one request, `items` how often at the same time."""
+    """One stage. Other stages are given by their indices."""
 
-    def __init__(self, index: int, stage: Stage, work: Work, visits: float, items: float) -> None:
-        self.index = index
-        self.name = stage.name
-        self.work = work
-        self.visits = visits
-        self.items = items
-        self.after: list[int] = []  # indices of the stages before it
-        self.then: list[int] = []  # indices of the stages that certainly follow
-        self.arms: list[int] = []  # indices of the stages of which exactly one follows
-        self.rest_s = 0.0  # the shortest time that the stages after it take, on the longest path
+    index: int
+    work: Work
+    visits: float  # how often it is expected to run in one request
+    items: float  # and how often at the same time
+    after: list[int] = field(default_factory=list)  # the stages before it
+    then: list[int] = field(default_factory=list)  # the stages that certainly follow
+    arms: list[int] = field(default_factory=list)  # the stages of which exactly one follows
+    rest_s: float = 0.0  # the shortest time that the stages after it take, on the longest path
 
     def rounds(self) -> int:
         """How many batches in sequence its items need."""
@@ -48,7 +48,7 @@ class Flow:
             region = workflow.regions[stage.name]
             span = None if region is None else maps[region]
             items = (sum(span) / 2 if span else 1.0) * stage.compete
-            step = Step(index, stage, works[stage.function], chance[stage.name] * items, items)
+            step = Step(index, works[stage.function], chance[stage.name] * items, items)
             for before in [self.by_name[name] for name in stage.after]:
                 step.after.append(before.index)
                 (before.then if stage.when is None else before.arms).append(index)

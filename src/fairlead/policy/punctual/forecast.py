@@ -3,27 +3,19 @@
 from math import inf, sqrt
 from typing import NamedTuple
 
-from fairlead.policy.punctual.flow import Flow, Step
-from fairlead.policy.punctual.pace import Ladder
+from fairlead.policy.punctual.flow import Flow
 from fairlead.policy.punctual.work import Room, Work
 
 _MOST_COUNT = 1e9  # a batch forecast to be larger, as before a room that is never free, counts as this large
 
 
 class Forecast(NamedTuple):
-    """A predicted finish.
+    """A predicted finish."""
 
-    Args:
-        wait_s: Time until the first stage starts.
-        finish: The expected instant.
-        deviation_s: How much later it may be at the percentile that is planned for.
-        companions: How many invocations will be in its first batch.
-    """
-
-    wait_s: float
-    finish: float
-    deviation_s: float
-    companions: float = 0.0
+    wait_s: float  # until the first stage starts
+    finish: float  # expected
+    deviation_s: float  # how much later it may be at the percentile that is planned for
+    companions: float = 0.0  # invocations that will be in its first batch
 
     @property
     def safe(self) -> float:
@@ -39,21 +31,8 @@ class _Ahead(NamedTuple):
     behind: int  # less urgent invocations of its workflow
 
 
-class _End(NamedTuple):
-    """When a stage ends, and the variance of that."""
-
-    at: float
-    variance: float
-
-
 def forecast(
-    flow: Flow,
-    deadline: float,
-    now: float,
-    is_modest: bool = False,
-    *,
-    is_alone: bool = False,
-    is_quick: bool = False,
+    flow: Flow, deadline: float, now: float, is_modest: bool = False, *, is_alone: bool = False, is_quick: bool = False
 ) -> Forecast:
     """Predict the finish of a request that arrives now.
 
@@ -64,14 +43,14 @@ def forecast(
     Args:
         flow: Its workflow.
         deadline: When it is due.
-        now: The instant.
+        now: When it arrives.
         is_modest: Whether only requests of its own workflow join its first batch, which is kept small for it.
         is_alone: Whether no request that arrives later joins its first batch.
         is_quick: Whether its stages run on the quickest ladder instead of the main one.
     """
     entry = flow.steps[0].work
     ahead = _ahead(entry, flow, deadline, is_modest)
-    ends: list[_End] = []
+    ends: list[tuple[float, float]] = []  # of each stage: when it ends, and the variance of that
     wait_s = joined = 0.0
     backlogs: dict[Room, float] = {}  # seconds until a room is through with what is ahead
     for step in flow.steps:
@@ -82,7 +61,7 @@ def forecast(
             there = ahead if work is entry else _ahead(work, flow, deadline, is_modest)
             slot_s, deviation_s = _slot(work, there.batches, now)
             slot_s += _others(room, flow, work, there)
-            start = _End(now + slot_s, deviation_s**2)
+            at, variance = now + slot_s, deviation_s**2
             gap_s = (flow if is_modest else work).gap.seconds
             count = there.companions + 1 + (0.0 if is_alone or slot_s <= 0 else slot_s / max(gap_s, 1e-9))
             wait_s, joined = max(wait_s, slot_s), max(joined, count)
@@ -93,10 +72,11 @@ def forecast(
                     busy_s = sum([max(0.0, run.end - now) * run.share for run in room.runs])
                     backlogs[room] = busy_s + _others(room, flow, None, ahead)
                 at = max(at, now + backlogs[room])
-            start = _End(at + _cold_s(work, now), variance)
+            at += _cold_s(work, now)
             count = ahead.companions + 1 if wait_s <= 0 else work.main.seats
-        run_s, deviation_s = _run(step, work.quickest if is_quick else work.main, count)
-        ends.append(_End(start.at + run_s, start.variance + deviation_s**2))
+        ladder = work.quickest if is_quick else work.main
+        run_s = ladder.pace.mean_s(ladder.rung(int(min(count, _MOST_COUNT)))) * step.rounds()
+        ends.append((at + run_s, variance + (run_s * (ladder.pace.spread - 1)) ** 2))
     finish, variance = max(ends)
     return Forecast(wait_s, finish, sqrt(variance), joined)
 
@@ -164,9 +144,3 @@ def _others(room: Room, flow: Flow, entered: Work | None, ahead: _Ahead) -> floa
         each_s -= sum(step.visits * step.work.unit_s for step in flow.steps if step.work is entered)
     own_s = max(0.0, own_s - (ahead.companions + ahead.behind) * each_s)
     return flow.stretch * (own_s + sum([min(seconds, own_s + each_s) for seconds in others_s.values()]))
-
-
-def _run(step: Step, ladder: Ladder, count: float) -> tuple[float, float]:
-    """The time of a stage in a batch of `count`, and by how much it may be longer."""
-    seconds = ladder.pace.mean_s(ladder.rung(int(min(count, _MOST_COUNT)))) * step.rounds()
-    return seconds, seconds * (ladder.pace.spread - 1)

@@ -11,7 +11,7 @@ from math import inf
 
 import numpy as np
 
-from fairlead.model import Invocation, Record, Request
+from fairlead.model import Record, Request
 from fairlead.policy.base import Action, Plan, Policy, Reject, Site, View, Wake
 from fairlead.policy.punctual.flow import Flow, Open
 from fairlead.policy.punctual.forecast import Forecast, forecast
@@ -54,7 +54,7 @@ class Punctual(Policy):
         self._works = make_works(site, self.percentile)
         self._flows = {name: Flow(workflow, self._works) for name, workflow in site.workflows.items()}
         kinds = {node.name: node.kind for node in site.cluster.nodes}
-        self._starts = Starts(kinds, self.margin_s, self.best_effort_share)
+        self._starts = Starts(self._works, kinds, self.margin_s, self.best_effort_share)
         self._is_new = True  # it has not been asked yet
         self._counted = -inf
         self._learnt = 0
@@ -104,7 +104,13 @@ class Punctual(Policy):
         fresh = {request.id for request in view.fresh}
         for invocation in view.by_ready() if self._is_new else changes.ready:
             if invocation.request not in fresh and view.is_waiting(invocation):
-                self._take_in(invocation)
+                if invocation.request in self._starts.open:
+                    self._starts.add(invocation)
+                else:  # another policy let it in
+                    state = Open(self._flows[invocation.workflow])
+                    if invocation.deadline < inf:
+                        state.book()
+                    self._starts.enter(invocation.request, state, view)
         self._is_new = False
 
     def _learn(self, record: Record) -> None:
@@ -145,14 +151,6 @@ class Punctual(Policy):
                 for room in flow.rooms:
                     room.callers += 1
 
-    def _take_in(self, invocation: Invocation) -> None:
-        """Let an invocation wait; its request is unknown if it was admitted by another policy."""
-        if invocation.request not in self._starts.open:
-            state = self._starts.open[invocation.request] = Open(self._flows[invocation.workflow])
-            if invocation.deadline < inf:
-                state.book()
-        self._starts.add(self._works[invocation.function], invocation)
-
     def _next_wake(self, now: float) -> float:
         """When to be asked again, should nothing happen."""
         starts, works = self._starts, self._starts.works()
@@ -168,7 +166,7 @@ class Punctual(Policy):
         """Let a request in, with a promise; or refuse it."""
         flow, deadline, now = self._flows[request.workflow], request.deadline, view.now
         if deadline == inf:
-            self._enter(view, request.id, Open(flow))
+            self._starts.enter(request.id, Open(flow), view)
             return None
         work = flow.steps[0].work
         work.gap.called(now)
@@ -184,21 +182,14 @@ class Punctual(Policy):
             state = Open(flow)
             state.is_probe = True
         elif self._may_stand_by(flow, work, deadline, promise, now):
-            self._starts.open[request.id] = Open(flow, deadline)
-            for invocation in view.waiting_of(request.id):
-                self._starts.stand_by(work, invocation)
+            self._starts.enter(request.id, Open(flow, deadline), view, work.standby)
             return None
         else:
             return self._reject(flow, request, promise, now)
         state.is_modest = is_modest
         state.book()
-        self._enter(view, request.id, state)
+        self._starts.enter(request.id, state, view)
         return Plan(request.id, (f"wait {1e3 * promise.wait_s:.1f} ms", *flow.by_name), min(promise.safe, deadline))
-
-    def _enter(self, view: View, request: int, state: Open) -> None:
-        self._starts.open[request] = state
-        for invocation in view.waiting_of(request):
-            self._starts.add(self._works[invocation.function], invocation)
 
     def _is_probe(self, flow: Flow, deadline: float, now: float) -> bool:
         """Whether to let in a request that should be late, since nothing else could prove the forecast wrong.

@@ -6,7 +6,7 @@ nothing else waits.
 """
 
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from math import inf
 
 from fairlead.model import Invocation
@@ -31,16 +31,20 @@ class Starts:
     """Holds what waits, and fills free capacity with it.
 
     Args:
+        works: The functions, by name.
         kinds: The kind of each node, by its name.
         margin_s: Time that an answer needs besides waiting and running.
         best_effort_share: Share of the time that invocations without a deadline get while others wait.
     """
 
-    def __init__(self, kinds: dict[str, str], margin_s: float, best_effort_share: float) -> None:
+    def __init__(
+        self, works: Mapping[str, Work], kinds: dict[str, str], margin_s: float, best_effort_share: float
+    ) -> None:
         self.kinds = kinds
         self.wake = inf  # when an invocation that waits for company should go alone
         self.open: dict[int, Open] = {}  # by request
         self.runs: dict[int, Run] = {}  # by invocation
+        self._works = works
         self._margin_s = margin_s
         self._share = best_effort_share
         self._active: dict[Work, None] = {}  # every function for which something waits, and maybe more
@@ -52,20 +56,16 @@ class Starts:
         self._active = {work: None for work in self._active if work.queues or work.standby}
         return list(self._active)
 
-    def add(self, work: Work, invocation: Invocation) -> None:
-        """Let an invocation of an open request wait."""
-        key = (invocation.workflow, invocation.deadline < inf)
-        queue = work.queues.get(key)
+    def enter(self, request: int, state: Open, view: View, queue: Queue | None = None) -> None:
+        """Admit a request, and let what is ready of it wait."""
+        self.open[request] = state
+        for invocation in view.waiting_of(request):
+            self.add(invocation, queue)
+
+    def add(self, invocation: Invocation, queue: Queue | None = None) -> None:
+        """Let an invocation of an open request wait, in this queue or in the one where it belongs."""
         if queue is None:
-            queue = work.queues[key] = Queue(work, *key)
-            work.room.welcome(invocation.workflow)
-        self._put(queue, invocation)
-
-    def stand_by(self, work: Work, invocation: Invocation) -> None:
-        """Let an invocation of an open request wait for a seat that stays empty."""
-        self._put(work.standby, invocation)
-
-    def _put(self, queue: Queue, invocation: Invocation) -> None:
+            queue = self._works[invocation.function].queue_of(invocation)
         queue.add(invocation)
         self.open[invocation.request].waits.append((queue, invocation))
         self._active[queue.work] = None
@@ -105,7 +105,7 @@ class Starts:
                 count += 1
                 work.standby.remove(invocation)
                 self.open[invocation.request].book()
-                self.add(work, invocation)
+                self.add(invocation)
             elif ladder.pace.mean_s(ladder.top) + work.fastest_s > budget_s:  # nor is there time for the next batch
                 yield self.drop(invocation.request, ladder.pace.mean_s(ladder.top))
 
@@ -141,7 +141,7 @@ class Starts:
     def _rank(self, queue: Queue, now: float) -> Rank | None:
         """The smallest goes first; None if the queue has to wait."""
         work, room, head = queue.work, queue.work.room, queue.at(0)
-        turn = room.turn(queue.workflow)
+        turn = room.turns[queue.workflow]
         if not queue.is_urgent:
             if room.credit_s >= work.unit_s:
                 return _OWED, turn, head.ready, head.id
@@ -182,34 +182,33 @@ class Starts:
             return False
         most = max(way.ladder.seats for way in ways)
         members: list[Member] = []
-        dropped = False
+        known = len(self.open)
         while True:
-            dropped |= yield from self._gather(view, work, most, kind, members)
+            yield from self._gather(view, work, most, kind, members)
             if not members:
-                return dropped
+                break
             choice = choose(ways, members)
             if choice.way.cold_s > 0 and work.warms and choice.mean_s > members[-1].budget_s:
                 warm = self.awaken(work, view)  # all would be late: let an instance start without them
                 if warm is not None:
                     yield warm
-                return dropped and warm is None
+                    return False
+                break
             modest_s = [m.budget_s for m in members[: choice.size] if self.open[m.invocation.request].is_modest]
             if modest_s:
                 choice = spared(choice, min(modest_s))
             late = [member for member in members[: choice.size] if member.budget_s < choice.mean_s]
+            if late and work.waiting == len(members) and (smaller := split(choice.way, members)) is not None:
+                choice, late = smaller, []
             if not late:
-                break
-            if work.waiting == len(members) and (smaller := split(choice.way, members)) is not None:
-                choice = smaller
-                break
+                if choice.way.cold_s > 0 and self._frees_sooner(work, choice.way.cold_s, view.now):
+                    break
+                yield from self._start(view.now, work, choice, members[: choice.size], kind)
+                return True
             for request in dict.fromkeys(member.invocation.request for member in late):
                 yield self.drop(request, choice.mean_s)
-            dropped = True
             members[:] = [member for member in members if member.invocation.request in self.open]
-        if choice.way.cold_s > 0 and self._frees_sooner(work, choice.way.cold_s, view.now):
-            return dropped
-        yield from self._start(view.now, work, choice, members[: choice.size], kind)
-        return True
+        return len(self.open) < known
 
     def _ways(self, view: View, work: Work) -> list[Way]:
         found = []
@@ -223,17 +222,14 @@ class Starts:
                 found.append(Way(ladder, node, ladder.paces[kind], cold_s))
         return found
 
-    def _gather(
-        self, view: View, work: Work, most: int, kind: int, members: list[Member]
-    ) -> Generator[Action, None, bool]:
-        """Find up to `most` members whose turn it is; drops those that are too late, and says whether there were any.
+    def _gather(self, view: View, work: Work, most: int, kind: int, members: list[Member]) -> Iterator[Action]:
+        """Find up to `most` members whose turn it is, and drop the requests that are too late already.
 
         Members stay in their queues. Invocations without a deadline go along where that makes no member late.
         """
-        now, room, main = view.now, work.room, work.main
-        turns = {queue.workflow: room.turn(queue.workflow) for queue in work.queues.values()}
+        now, main = view.now, work.main
+        turns = {queue.workflow: work.room.turns[queue.workflow] for queue in work.queues.values()}
         seen = Counter(member.queue for member in members)  # how many of each queue are members
-        dropped = False
         while len(members) < most:
             left = [q for q in work.queues.values() if seen[q] < len(q) and not (kind == _OWED and q.is_urgent)]
             if not left:
@@ -254,13 +250,11 @@ class Starts:
                 seen[queue] += 1
                 continue
             yield self.drop(invocation.request, work.fastest_s)
-            dropped = True
             members[:] = [member for member in members if member.invocation.request in self.open]
             seen = Counter(member.queue for member in members)
         members.sort()
         if work.waiting == len(members) and not work.standby:  # all of it was looked at: other functions go first
             self._active[work] = self._active.pop(work)
-        return dropped
 
     def _frees_sooner(self, work: Work, cold_s: float, now: float) -> bool:
         """Whether warm instances for all that waits are free before a cold one is ready."""

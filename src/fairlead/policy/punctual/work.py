@@ -1,6 +1,7 @@
 """A function as this policy sees it (`Work`), and the part of the cluster that functions compete for (`Room`)."""
 
 from bisect import insort
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
@@ -90,7 +91,7 @@ class Room:
         self.pending: dict[tuple[str, Work], float] = {}  # invocations admitted and not started, where there are any
         self.callers = 1  # workflows with deadlines that were called within the last second
         self.credit_s = 0.0  # time that is owed to invocations without a deadline
-        self._served: dict[str, float] = {}
+        self.turns: defaultdict[str, float] = defaultdict(float)  # virtual time by workflow; the smallest goes first
         self._clock = 0.0
 
     def begin(self, run: Run) -> None:
@@ -115,19 +116,14 @@ class Room:
         else:
             self.pending.pop(key, None)
 
-    def turn(self, workflow: str) -> float:
-        """The virtual time of a workflow; the smallest goes first."""
-        return self._served.get(workflow, 0.0)
-
     def welcome(self, workflow: str) -> None:
         """Note that a workflow has something to run again."""
-        self._served[workflow] = max(self._clock, self.turn(workflow))
+        self.turns[workflow] = max(self._clock, self.turns[workflow])
 
     def serve(self, workflow: str, seconds: float) -> None:
         """Count the time that a workflow was given."""
-        before = self.turn(workflow)
-        self._clock = max(self._clock, before)
-        self._served[workflow] = before + seconds
+        self._clock = max(self._clock, self.turns[workflow])
+        self.turns[workflow] += seconds
 
 
 class Work:
@@ -159,6 +155,14 @@ class Work:
     def waiting(self) -> int:
         """Invocations in all queues; those on standby do not count."""
         return sum([len(queue) for queue in self.queues.values()])
+
+    def queue_of(self, invocation: Invocation) -> Queue:
+        """The queue for an invocation; one that is new takes its turn from now on."""
+        key = (invocation.workflow, invocation.deadline < inf)
+        if key not in self.queues:
+            self.queues[key] = Queue(self, *key)
+            self.room.welcome(invocation.workflow)
+        return self.queues[key]
 
     def survey(self, nodes: Sequence[Node]) -> None:
         """Count the instances that fit on the nodes that are up."""
