@@ -2,6 +2,7 @@
 
 from math import inf, sqrt
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -17,7 +18,7 @@ from fairlead.model import SLO, Configuration, Request, Stage, Workflow
 from fairlead.policy import Plan, Reject, Start, Warm, make_policy
 from fairlead.policy.punctual.policy import TOO_BUSY, TOO_SHORT, Punctual
 from fairlead.profile import Row, ScalingLaw, Table, space
-from fairlead.testing import Waits, cluster, decisions, declared, prepared, scenario, site_of, view_of
+from fairlead.testing import Waits, cluster, decisions, declared, scenario, site_of
 from fairlead.workload import Deterministic, Poisson
 
 ONE = cluster(1, vcpus=1)
@@ -175,11 +176,18 @@ def test_a_function_that_needs_a_whole_node_is_not_starved_by_small_ones():
     assert (large["end"] - large["arrival"]).max() < 10
 
 
-def test_a_start_that_was_not_carried_out_is_tried_again():
-    policy, view = prepared(Punctual(), SINGLE), view_of(5.0, scenario=SINGLE)
-    first = of(Start, list(policy.decide(view)))  # nobody carries out what is yielded over this view
-    again = of(Start, list(policy.decide(view)))
-    assert [start.batch for start in again] == [start.batch for start in first] != []
+def test_a_start_that_was_refused_is_tried_again():
+    class Astray(Punctual):
+        """Sends its first batch to a node that does not exist."""
+
+        def decide(self, view):
+            for action in super().decide(view):
+                is_first = isinstance(action, Start) and view.now == 0
+                yield msgspec.structs.replace(action, node="nowhere") if is_first else action
+
+    recording = simulate(scenario(declared(1.0), arrivals=(0.0, 0.5), on=ONE, slo_s=9.0), Astray())
+    assert [refusal.reason for refusal in recording.refusals] == ["there is no node 'nowhere'"]
+    assert recording.requests["end"].to_list() == [1.5, 2.5]
 
 
 def test_a_policy_that_takes_over_finds_what_waits():
@@ -274,10 +282,9 @@ def test_every_request_ends_and_nothing_is_left(script):
     driver.run_out()
     assert driver.ended == set(range(driver.arrived))
     assert driver.controller.refusals == []
-    driver.tell(ev.Arrived(Request(driver.arrived, "one", driver.now)))  # so that it looks once more
-    driver.run_out()
+    driver.controller.decisions.ask_dispatcher(driver.now)  # so that it sees the last ends
     starts = driver.policy._starts
-    assert (starts.open, starts.runs, starts.active, starts.queued) == ({}, {}, {}, set())
+    assert (starts.open, starts.runs, starts.works()) == ({}, {}, [])
     for work in driver.policy._works.values():
         assert (work.running, work.room.pending, work.room.runs) == (0, {}, [])
 

@@ -10,8 +10,7 @@ from fairlead.engine.core.capacity import Belief
 from fairlead.model import Configuration
 from fairlead.policy import Policy
 from fairlead.policy.fifo import Fifo
-from fairlead.policy.punctual.pace import Pace
-from fairlead.policy.punctual.work import Ladder
+from fairlead.policy.punctual.pace import Ladder, Pace
 from fairlead.profile import Constant, Estimate, Profile
 from fairlead.profile.spread import FIRST_SPREAD, widened
 from fairlead.testing import cluster, declared, scenario

@@ -1,22 +1,21 @@
-"""When a request that arrives now would be answered: what is ahead of it, and its own way through the workflow."""
+"""When a request that arrives now would be answered: the work ahead of it, and its own path through the workflow."""
 
 from math import inf, sqrt
 from typing import NamedTuple
 
-from fairlead.policy.punctual.flow import Flow, Step
-from fairlead.policy.punctual.room import Room
-from fairlead.policy.punctual.work import Ladder, Work
+from fairlead.policy.punctual.flow import Flow
+from fairlead.policy.punctual.work import Room, Work
 
-_CROWD = 1e9  # of companions: what must wait for ever for a room counts as so many
+_MOST_COUNT = 1e9  # a batch forecast to be larger, as before a room that is never free, counts as this large
 
 
 class Forecast(NamedTuple):
-    """A finish: expected, and how much later it may be at the safe percentile."""
+    """A predicted finish."""
 
-    wait_s: float  # until its first stage starts
-    finish: float
-    deviation_s: float
-    companions: float = 0.0  # who will be in its first batch, before it and after
+    wait_s: float  # until the first stage starts
+    finish: float  # expected
+    deviation_s: float  # how much later it may be at the percentile that is planned for
+    companions: float = 0.0  # invocations that will be in its first batch
 
     @property
     def safe(self) -> float:
@@ -25,46 +24,33 @@ class Forecast(NamedTuple):
 
 
 class _Ahead(NamedTuple):
-    """What is ahead of a request at its first stage."""
+    """What a request finds at its first stage."""
 
-    batches: int  # full ones, that start before its own
-    companions: int  # who is in its own batch already
-    behind: int  # of its workflow, less urgent
-
-
-class _End(NamedTuple):
-    """When a stage ends, and the variance of that."""
-
-    at: float
-    variance: float
+    batches: int  # full ones, which start before its own
+    companions: int  # invocations that are in its own batch already
+    behind: int  # less urgent invocations of its workflow
 
 
 def forecast(
-    flow: Flow,
-    deadline: float,
-    now: float,
-    is_modest: bool = False,
-    *,
-    is_alone: bool = False,
-    is_quick: bool = False,
+    flow: Flow, deadline: float, now: float, is_modest: bool = False, *, is_alone: bool = False, is_quick: bool = False
 ) -> Forecast:
     """Predict the finish of a request that arrives now.
 
-    Everybody more urgent in its own workflow is ahead of it; of other workflows only as much as their turns let them
-    overtake. Who goes in its own batch delays nobody. Each later stage starts when the ones before are done and its
+    All more urgent requests of its own workflow are ahead of it; of other workflows only what their turns let overtake
+    it. Invocations in its own batch do not delay it. Each later stage starts when the stages before it are done and its
     room is through with what is ahead, whichever is later. Deviations are taken to be independent.
 
     Args:
         flow: Its workflow.
         deadline: When it is due.
-        now: The instant.
+        now: When it arrives.
         is_modest: Whether only requests of its own workflow join its first batch, which is kept small for it.
-        is_alone: Whether nobody joins.
-        is_quick: Whether its stages run in the quickest way, not in the one that does most for its price.
+        is_alone: Whether no request that arrives later joins its first batch.
+        is_quick: Whether its stages run on the quickest ladder instead of the main one.
     """
     entry = flow.steps[0].work
     ahead = _ahead(entry, flow, deadline, is_modest)
-    ends: list[_End] = []
+    ends: list[tuple[float, float]] = []  # of each stage: when it ends, and the variance of that
     wait_s = joined = 0.0
     backlogs: dict[Room, float] = {}  # seconds until a room is through with what is ahead
     for step in flow.steps:
@@ -75,43 +61,39 @@ def forecast(
             there = ahead if work is entry else _ahead(work, flow, deadline, is_modest)
             slot_s, deviation_s = _slot(work, there.batches, now)
             slot_s += _others(room, flow, work, there)
-            start = _End(now + slot_s, deviation_s**2)
-            gap_s = flow.gap_s if is_modest else work.gap_s
+            at, variance = now + slot_s, deviation_s**2
+            gap_s = (flow if is_modest else work).gap.seconds
             count = there.companions + 1 + (0.0 if is_alone or slot_s <= 0 else slot_s / max(gap_s, 1e-9))
             wait_s, joined = max(wait_s, slot_s), max(joined, count)
         else:
             at, variance = max(ends[place] for place in step.after)
             if room is not entry.room:  # in the same room, what is ahead has been waited for
                 if room not in backlogs:
-                    backlogs[room] = _residual(room, now) + _others(room, flow, None, ahead)
+                    busy_s = sum([max(0.0, run.end - now) * run.share for run in room.runs])
+                    backlogs[room] = busy_s + _others(room, flow, None, ahead)
                 at = max(at, now + backlogs[room])
-            start = _End(at + _cold_s(work, now), variance)
-            count = ahead.companions + 1 if wait_s <= 0 else work.seats
-        run_s, deviation_s = _run(step, step.work.quickest if is_quick else step.work.main, count)
-        ends.append(_End(start.at + run_s, start.variance + deviation_s**2))
+            at += _cold_s(work, now)
+            count = ahead.companions + 1 if wait_s <= 0 else work.main.seats
+        ladder = work.quickest if is_quick else work.main
+        run_s = ladder.pace.mean_s(ladder.rung(int(min(count, _MOST_COUNT)))) * step.rounds()
+        ends.append((at + run_s, variance + (run_s * (ladder.pace.spread - 1)) ** 2))
     finish, variance = max(ends)
     return Forecast(wait_s, finish, sqrt(variance), joined)
 
 
 def _ahead(work: Work, flow: Flow, deadline: float, is_modest: bool) -> _Ahead:
-    queues = work.queues
-    own = queues.get((flow.name, True))
-    before = behind = 0
-    if own is not None:
-        before = own.before(deadline)
-        behind = len(own.items) - before
-    total = before
-    if len(queues) > (own is not None):
-        total += sum([min(len(q.items), before + 1) for q in queues.values() if q.is_urgent and q is not own])
-    batches, companions = divmod(total, work.seats)
+    own = work.queues.get((flow.name, True))
+    before = 0 if own is None else own.before(deadline)
+    behind = 0 if own is None else len(own) - before
+    others = [min(len(queue), before + 1) for queue in work.queues.values() if queue.is_urgent and queue is not own]
+    batches, companions = divmod(before + sum(others), work.main.seats)
     return _Ahead(batches, min(companions, before) if is_modest else companions, behind)
 
 
 def _slot(work: Work, batches: int, now: float) -> tuple[float, float]:
-    """How long until an instance is free for the next batch but so many, and by how much that may be later."""
-    main, room = work.main, work.room
+    """The time until an instance is free once `batches` others have started, and by how much it may be longer."""
+    main, room, runs = work.main, work.room, work.room.runs
     slots, capacity = work.slots_now(), main.capacity
-    runs = room.runs
     free = int((1 - room.used) * capacity + 1e-6)
     if slots < capacity:  # only warm instances count
         free = min(free, slots - work.running)
@@ -121,7 +103,7 @@ def _slot(work: Work, batches: int, now: float) -> tuple[float, float]:
         return cold_s, 0.0
     run_s = main.pace.mean_s(main.top)
     own_s = run_s * (main.pace.spread - 1)
-    if free > 0 or not runs:  # batches that start now are ahead, so that all of them end before
+    if free > 0 or not runs:  # batches that start now are ahead, and their ends count too
         ends = sorted([(max(0.0, run.end - now), run.deviation_s) for run in runs] + [(run_s, own_s)] * max(1, free))
         rounds, place = divmod(batches - max(0, free), len(ends))
         first_s, deviation_s = ends[place]
@@ -134,43 +116,31 @@ def _slot(work: Work, batches: int, now: float) -> tuple[float, float]:
 
 
 def _cold_s(work: Work, now: float) -> float:
-    """How long until there is an instance at all."""
+    """The time until there is an instance at all."""
     if work.instances or work.running:
         return 0.0
     if work.starts_until > now:
         return work.starts_until - now
-    # One that should have become ready lately may not be counted yet.
+    # An instance that should have become ready within the last second may not be counted yet.
     return 0.0 if work.starts_until > now - 1 else min(work.cold_s.values())
 
 
 def _others(room: Room, flow: Flow, entered: Work | None, ahead: _Ahead) -> float:
-    """How long the room is busy with what goes before a request, apart from what waits at its first stage."""
-    pending = room.pending
-    if entered is not None and len(pending) == 1 and next(iter(pending))[1] is entered:
-        return 0.0  # the common case
+    """How long a room is busy with what goes before a request, apart from what waits at its first stage."""
     own_s = 0.0
     others_s: dict[str, float] = {}
-    for (workflow, work), count in pending.items():
-        if work is not entered:
-            if workflow == flow.name:
-                own_s += count * work.unit_s
-            else:
-                others_s[workflow] = others_s.get(workflow, 0.0) + count * work.unit_s
-    # Companions go along and those behind come later: what they still need is not in the way.
+    for (workflow, work), count in room.pending.items():
+        if work is entered:
+            continue
+        if workflow == flow.name:
+            own_s += count * work.unit_s
+        else:
+            others_s[workflow] = others_s.get(workflow, 0.0) + count * work.unit_s
+    if not own_s and not others_s:
+        return 0.0
+    # What companions and less urgent requests still need is not in the way: it runs along or later.
     each_s = flow.rooms.get(room, 0.0)
     if entered is not None:
         each_s -= sum(step.visits * step.work.unit_s for step in flow.steps if step.work is entered)
     own_s = max(0.0, own_s - (ahead.companions + ahead.behind) * each_s)
     return flow.stretch * (own_s + sum([min(seconds, own_s + each_s) for seconds in others_s.values()]))
-
-
-def _residual(room: Room, now: float) -> float:
-    """How long what runs keeps the room busy."""
-    return sum([max(0.0, run.end - now) * run.share for run in room.runs])
-
-
-def _run(step: Step, ladder: Ladder, count: float) -> tuple[float, float]:
-    """How long a stage runs in a batch of so many, and by how much it may be longer."""
-    rung = min(ladder.rung(int(min(count, _CROWD))), ladder.top)
-    seconds = ladder.pace.mean_s(rung) * step.rounds()
-    return seconds, seconds * (ladder.pace.spread - 1)

@@ -1,8 +1,8 @@
 """Admit what can be answered in time, refuse the rest when it arrives, and serve in full batches, in turn.
 
-Not a paper's: what live servers lack, put together from what papers have shown. A request is admitted by its predicted
-finish, as in Clockwork (OSDI 2020); in overload batches stay full and who would be late is dropped, as in Nexus (SOSP
-2019); workflows take turns by virtual time, as in fair queueing. How long things take is learned while they run.
+Not a paper's policy: it puts together what papers have shown. A request is admitted by its predicted finish, as in
+Clockwork (OSDI 2020); in overload batches stay full and requests that would be late are dropped, as in Nexus (SOSP
+2019); workflows take turns by virtual time, as in fair queueing. Run times are learned during the run.
 """
 
 from collections.abc import Iterator
@@ -11,23 +11,20 @@ from math import inf
 
 import numpy as np
 
-from fairlead.model import Invocation, Record, Request
+from fairlead.model import Record, Request
 from fairlead.policy.base import Action, Plan, Policy, Reject, Site, View, Wake
 from fairlead.policy.punctual.flow import Flow, Open
 from fairlead.policy.punctual.forecast import Forecast, forecast
-from fairlead.policy.punctual.room import make_rooms
-from fairlead.policy.punctual.starts import Starts
-from fairlead.policy.punctual.work import Work
+from fairlead.policy.punctual.starts import Starts, retry_after_s
+from fairlead.policy.punctual.work import Work, make_works
 
 TOO_BUSY = "it would not be answered in time: too much is ahead of it"
 TOO_SHORT = "it would not be answered in time even with nothing ahead of it"
-TOO_LATE = "its deadline cannot be met any more"
 
-_CROWD = 1.6  # nobody stands by if so many batches' worth is expected until the next starts
+_CROWD = 1.6  # no request stands by if this many batches' worth are expected before the next batch starts
 _FIRST_PROBE_S, _LAST_PROBE_S = 0.05, 5.0  # time between requests that are let in though they should be late
-_COUNT_EVERY_S = 0.25  # instances, nodes and callers are counted so often
-_LATELY_S = 1.0
-_LEAST_RETRY_S, _MOST_RETRY_S = 0.001, 60.0
+_COUNT_EVERY_S = 0.25  # how often instances and callers are counted
+_RECENT_S = 1.0  # a workflow that was called within this time counts as a caller
 
 
 @dataclass
@@ -54,73 +51,114 @@ class Punctual(Policy):
             raise ValueError(f"best_effort_share must be in [0, 1); got {self.best_effort_share}.")
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
-        rooms = make_rooms(site)
-        self._works = {
-            name: Work(function, site, self.percentile, rooms[name]) for name, function in site.functions.items()
-        }
+        self._works = make_works(site, self.percentile)
         self._flows = {name: Flow(workflow, self._works) for name, workflow in site.workflows.items()}
-        self._nodes = site.cluster.nodes
-        kinds = {node.name: node.kind for node in self._nodes}
-        self._starts = Starts(self._flows, kinds, self.margin_s, self.best_effort_share, self._drop)
+        kinds = {node.name: node.kind for node in site.cluster.nodes}
+        self._starts = Starts(self._works, kinds, self.margin_s, self.best_effort_share)
+        self._is_new = True  # it has not been asked yet
         self._counted = -inf
         self._learnt = 0
-        self._touched: dict[int, None] = {}  # requests of which something ended
-        self._retried: dict[int, int] = {}  # by request, how many failed invocations may wait again
         self._probes: dict[str, tuple[float, float]] = {}  # by workflow: when the next may go, and the time after it
         self._wake = -inf
 
-    # --- hooks -------------------------------------------------------------------------------------------------
-
     def decide(self, view: View) -> Iterator[Action]:
         now, starts = view.now, self._starts
-        starts.recover(view)
-        if now >= self._counted + _COUNT_EVERY_S or view.lost:
-            self._count(view)
-        if self._touched or self._retried:
-            self._settle(view)
+        self._update(view)
         for request in view.fresh:
-            if request.id not in starts.open:
-                action = self._admit(view, request)
-                if action is not None:
-                    yield action
-                work = self._flows[request.workflow].steps[0].work
-                if work.standby and work.waiting >= work.seats:
-                    yield from starts.call(view, work)
-        if len(starts.queued) < view.waiting():
-            self._find(view)
-        if starts.active:
-            yield from starts.decide(view)
-            yield from starts.sweep(view)
+            action = self._admit(view, request)
+            if action is not None:
+                yield action
+            work = self._flows[request.workflow].steps[0].work
+            if work.standby and work.waiting >= work.main.seats:
+                yield from starts.call(view, work)
+        yield from starts.decide(view)
+        yield from starts.sweep(view)
         for work in self._works.values():
             if work.is_awaited:
                 work.is_awaited = False
                 warm = starts.awaken(work, view)
                 if warm is not None:
                     yield warm
-        if starts.active:
-            at = self._next_wake(now)
-            if at < inf and not now < self._wake <= at:
-                self._wake = at
-                yield Wake(at)
+        at = self._next_wake(now)
+        if at < inf and not now < self._wake <= at:
+            self._wake = at
+            yield Wake(at)
 
-    def observe(self, record: Record) -> None:
+    # --- what changed ------------------------------------------------------------------------------------------
+
+    def _update(self, view: View) -> None:
+        """Take in what changed since the last decision."""
+        changes, now = view.changes, view.now
+        for record in changes.ended:
+            self._learn(record)
+        if any(change.what != "changed" for change in changes.nodes):
+            self._starts.kinds.update((node.name, node.kind) for node in view.nodes)
+            for work in self._works.values():
+                work.survey(view.nodes)
+            self._review()
+        if now >= self._counted + _COUNT_EVERY_S or view.lost:
+            self._count(view)
+        for closed in changes.closed:
+            is_single = self._flows[closed.request.workflow].is_single
+            self._starts.close(closed.request.id, closed.end if is_single else now)
+        fresh = {request.id for request in view.fresh}
+        for invocation in view.by_ready() if self._is_new else changes.ready:
+            if invocation.request not in fresh and view.is_waiting(invocation):
+                if invocation.request in self._starts.open:
+                    self._starts.add(invocation)
+                else:  # another policy let it in
+                    state = Open(self._flows[invocation.workflow])
+                    if invocation.deadline < inf:
+                        state.book()
+                    self._starts.enter(invocation.request, state, view)
+        self._is_new = False
+
+    def _learn(self, record: Record) -> None:
+        """Take in an attempt that ended; what depends on run times is reviewed often at first, then now and then."""
         run = self._starts.runs.pop(record.invocation, None)
-        is_done = record.outcome == "done"
-        if run is not None:
-            if not run.is_over:
-                run.is_over = True
-                run.work.room.end(run)
-                run.work.running -= 1
-            if is_done and not run.is_learnt:
-                run.is_learnt = True
-                run.pace.learn(run.rung, record.end - record.start - record.cold_s)
-                self._learn(run.work, record)
-        if is_done and self._flows[record.workflow].is_single:
-            self._close(record.request, record.end)
+        if run is None:
             return
-        self._touched[record.request] = None
-        if not is_done:
-            self._retried[record.request] = self._retried.get(record.request, 0) + 1
+        if not run.is_over:
+            run.work.room.end(run)
+        if record.outcome != "done" or run.is_learnt:
+            return
+        run.is_learnt = True
+        run.pace.learn(run.rung, record.end - record.start - record.cold_s)
+        if record.cold_s > 0:
+            cold_s, kind = run.work.cold_s, self._starts.kinds[record.node]
+            cold_s[kind] += (record.cold_s - cold_s[kind]) / 4
+        self._learnt += 1
+        if self._learnt < 32 or self._learnt % 8 == 0:
+            self._review()
+
+    def _review(self) -> None:
+        for work in self._works.values():
+            work.review()
+        for flow in self._flows.values():
+            flow.review()
+
+    def _count(self, view: View) -> None:
+        """Count instances that are ready, and workflows that were called within the last second."""
+        now = self._counted = view.now
+        for work in self._works.values():
+            counts = view.counts(work.name)
+            work.instances = sum([each.ready for each in counts])
+            if work.starts_until <= now and any(each.starting for each in counts):  # it takes longer than expected
+                work.starts_until = now + _COUNT_EVERY_S
+            work.room.callers = 0
+        for flow in self._flows.values():
+            if flow.gap.newest > now - _RECENT_S:
+                for room in flow.rooms:
+                    room.callers += 1
+
+    def _next_wake(self, now: float) -> float:
+        """When to be asked again, should nothing happen."""
+        starts, works = self._starts, self._starts.works()
+        if not works or starts.runs:
+            return starts.wake if works else inf
+        # Nothing will end, and so nothing else would call for dropping what is late.
+        heads = [queue.at(0) for work in works for queue in (*work.queues.values(), work.standby) if queue]
+        return min([starts.wake, *(head.deadline for head in heads if head.deadline > now)])
 
     # --- admission ---------------------------------------------------------------------------------------------
 
@@ -128,11 +166,11 @@ class Punctual(Policy):
         """Let a request in, with a promise; or refuse it."""
         flow, deadline, now = self._flows[request.workflow], request.deadline, view.now
         if deadline == inf:
-            self._enter(view, request.id, Open(flow))
+            self._starts.enter(request.id, Open(flow), view)
             return None
         work = flow.steps[0].work
-        work.called(now)
-        flow.called(now)
+        work.gap.called(now)
+        flow.gap.called(now)
         is_modest = flow.is_modest(work.room)
         promise = forecast(flow, deadline, now, is_modest)
         if promise.safe + self.margin_s > deadline and flow.has_choice:
@@ -144,21 +182,19 @@ class Punctual(Policy):
             state = Open(flow)
             state.is_probe = True
         elif self._may_stand_by(flow, work, deadline, promise, now):
-            self._starts.open[request.id] = Open(flow, deadline)
-            for invocation in view.waiting_of(request.id):
-                self._starts.stand_by(work, invocation)
+            self._starts.enter(request.id, Open(flow, deadline), view, work.standby)
             return None
         else:
             return self._reject(flow, request, promise, now)
         state.is_modest = is_modest
         state.book()
-        self._enter(view, request.id, state)
-        return Plan(request.id, (f"wait {1e3 * promise.wait_s:.1f} ms", *flow.names), min(promise.safe, deadline))
+        self._starts.enter(request.id, state, view)
+        return Plan(request.id, (f"wait {1e3 * promise.wait_s:.1f} ms", *flow.by_name), min(promise.safe, deadline))
 
     def _is_probe(self, flow: Flow, deadline: float, now: float) -> bool:
         """Whether to let in a request that should be late, since nothing else could prove the forecast wrong.
 
-        With nothing else about, one that would be in time if all went as expected; and any, now and then.
+        With nothing else in the room, a request that would be in time if all went as expected; and any, now and then.
         """
         if flow.open:
             return False
@@ -174,13 +210,13 @@ class Punctual(Policy):
 
     def _may_stand_by(self, flow: Flow, work: Work, deadline: float, promise: Forecast, now: float) -> bool:
         """Whether a request that is likely to be late has a chance: its batch may stay small, and so be quick."""
-        seats = work.seats
+        seats = work.main.seats
         if not flow.is_single or promise.companions >= _CROWD * seats or len(work.standby) >= seats // 4:
             return False
         return forecast(flow, deadline, now, is_alone=True).finish + self.margin_s <= deadline
 
     def _reject(self, flow: Flow, request: Request, promise: Forecast, now: float) -> Reject:
-        """Refuse a request, and say when one like it would be in time: when so much less is ahead."""
+        """Refuse a request, and say when one like it would be in time."""
         for step in flow.steps:
             step.work.is_awaited = step.work.warms and (step.work.instances == 0 or promise.wait_s > 0)
         if now + flow.alone_s + self.margin_s > request.deadline:
@@ -188,102 +224,4 @@ class Punctual(Policy):
         else:
             reason, later_s = TOO_BUSY, promise.safe + self.margin_s - request.deadline
         offer_s = promise.safe - now if promise.safe < inf else None
-        return Reject(request.id, reason, _retry_s(later_s), offer_latency_s=offer_s)
-
-    def _drop(self, request: int, late_s: float) -> Reject | None:
-        """Give up a request that was admitted; None if it is closed already."""
-        if request not in self._starts.open:
-            return None
-        self._close(request, inf)
-        return Reject(request, TOO_LATE, _retry_s(late_s))
-
-    # --- accounts ----------------------------------------------------------------------------------------------
-
-    def _enter(self, view: View, request: int, state: Open) -> None:
-        self._starts.open[request] = state
-        for invocation in view.waiting_of(request):
-            self._starts.add(self._works[invocation.function], invocation, view)
-
-    def _close(self, request: int, end: float) -> None:
-        state = self._starts.open.get(request)
-        if state is not None:
-            if state.deadline < inf:
-                state.flow.answered(end <= state.deadline)
-            self._starts.forget(request)
-
-    def _settle(self, view: View) -> None:
-        """Let what became ready wait, and forget requests that ended."""
-        for request in [*self._touched, *self._retried]:
-            if view.is_open(request):
-                for invocation in view.waiting_of(request):
-                    if invocation.id not in self._starts.queued:
-                        if invocation.attempt > 1 and request in self._retried:
-                            self._retried[request] -= 1
-                        self._take_in(view, invocation)
-            else:
-                self._close(request, view.now)
-        self._touched.clear()
-        if self._retried:
-            self._retried = {r: left for r, left in self._retried.items() if left > 0 and view.is_open(r)}
-
-    def _find(self, view: View) -> None:
-        """Look through all that waits for what nobody told us of. A full listing, and rarely needed."""
-        for invocation in view.by_ready():
-            if invocation.id not in self._starts.queued:
-                self._take_in(view, invocation)
-
-    def _take_in(self, view: View, invocation: Invocation) -> None:
-        if invocation.request not in self._starts.open:
-            state = self._starts.open[invocation.request] = Open(self._flows[invocation.workflow])
-            if invocation.deadline < inf:
-                state.book()
-        self._starts.add(self._works[invocation.function], invocation, view)
-
-    def _learn(self, work: Work, record: Record) -> None:
-        """Note a cold start, and work out again what depends on run times: often at first, then now and then."""
-        if record.cold_s > 0:
-            kind = next((node.kind for node in self._nodes if node.name == record.node), None)
-            if kind is not None:
-                work.cold_s[kind] += (record.cold_s - work.cold_s[kind]) / 4
-        self._learnt += 1
-        if self._learnt < 32 or self._learnt % 8 == 0:
-            self._review()
-
-    def _review(self) -> None:
-        for work in self._works.values():
-            work.review()
-        for flow in self._flows.values():
-            flow.review()
-
-    def _count(self, view: View) -> None:
-        """Note which nodes are up, how many instances there are, and who was called lately."""
-        now = self._counted = view.now
-        for work in self._works.values():
-            ready = [instance.is_ready for instance in view.instances(work.name)]
-            work.instances = sum(ready)
-            if len(ready) > work.instances and work.starts_until <= now:  # it takes longer than expected
-                work.starts_until = now + _COUNT_EVERY_S
-            work.room.callers = 0
-        for flow in self._flows.values():
-            if flow.newest > now - _LATELY_S:
-                for room in flow.rooms:
-                    room.callers += 1
-        if view.nodes != self._nodes:
-            self._nodes = view.nodes
-            for work in self._works.values():
-                work.survey(self._nodes)
-            self._review()
-
-    def _next_wake(self, now: float) -> float:
-        """When to be asked again, should nothing happen."""
-        starts = self._starts
-        if starts.runs:
-            return starts.wake
-        # Nothing will end, so nobody would come to give up who is late.
-        heads: list[float] = [queue.items[0][0] for work in starts.active.values() for queue in work.queues.values()]
-        heads += [work.standby[0][0] for work in starts.active.values() if work.standby]
-        return min([starts.wake, *(head for head in heads if head > now)])
-
-
-def _retry_s(seconds: float) -> float:
-    return min(max(seconds, _LEAST_RETRY_S), _MOST_RETRY_S)
+        return Reject(request.id, reason, retry_after_s(later_s), offer_latency_s=offer_s)
