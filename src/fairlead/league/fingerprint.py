@@ -36,7 +36,7 @@ SIMULATING = (
 """Packages and modules whose code determines the figures of every run, whichever policy decides."""
 
 WITHOUT_EFFECT = ("fairlead.policy.registry", "fairlead.engine.sim.compiled", "fairlead.workload.parse")
-"""Left out: the table of names, the engine that a league does not use, and the reader, whose result is hashed itself."""
+"""Left out: the table of names, the engine that a league does not use, and the reader, whose result is hashed."""
 
 
 def hash_value(value: object) -> str:
@@ -79,7 +79,8 @@ def imported(module: str, within: Iterable[str]) -> list[str]:
         one = left.pop()
         if one not in found:
             found.add(one)
-            left += [name for name in _imports(one) if _is_below(name, allowed) and not _is_below(name, WITHOUT_EFFECT)]
+            near = (name for name in _imports(one) if _is_below(name, allowed) and not _is_below(name, WITHOUT_EFFECT))
+            left += [name for name in near if _path(name) is not None]
     return sorted(found)
 
 
@@ -150,7 +151,7 @@ def _data_beside(module: str) -> list[tuple[str, str]]:
 
 @cache
 def _imports(module: str) -> tuple[str, ...]:
-    """The modules that a module's import statements name, wherever they stand in it."""
+    """What a module's import statements name, wherever they stand in it; not all of these are modules."""
     path = _path(module)
     if path is None:
         return ()
@@ -163,7 +164,7 @@ def _imports(module: str) -> tuple[str, ...]:
             base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             start = ".".join([*base, *([node.module] if node.module else [])])
             found += [start, *(f"{start}.{alias.name}" for alias in node.names)]
-    return tuple(name for name in dict.fromkeys(found) if _path(name) is not None)
+    return tuple(dict.fromkeys(found))
 
 
 @cache

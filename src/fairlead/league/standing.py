@@ -93,9 +93,7 @@ class Table:
 
 def tabulate(plan: Plan, outcomes: Mapping[tuple[Cell, int], Outcome]) -> Table:
     """The results of all cells whose runs are there, each with its regret."""
-    by_seed = {
-        cell: [outcomes[cell, seed] for seed in plan.seeds if (cell, seed) in outcomes] for cell in plan.cells
-    }
+    by_seed = {cell: [outcomes[cell, seed] for seed in plan.seeds if (cell, seed) in outcomes] for cell in plan.cells}
     whole = {cell: found for cell, found in by_seed.items() if len(found) == len(plan.seeds)}
     best = _best(whole)
     return Table(plan=plan, results={cell: _result(cell, found, best) for cell, found in whole.items()})
@@ -112,7 +110,7 @@ def standings(table: Table) -> list[Standing]:
 
 
 def breaks(table: Table, scenario: str) -> list[Break]:
-    """For each policy the highest load up to which it keeps `HOLDS`; the one that holds most first, then the cheaper."""
+    """For each policy the highest load up to which it keeps `HOLDS`; the highest first, then by mean attainment."""
     loads = sorted(load for name, load in table.rows if name == scenario)
     found = []
     for policy in table.plan.policies:
@@ -127,9 +125,7 @@ def breaks(table: Table, scenario: str) -> list[Break]:
                 break
             held.append(load)
         if Cell(scenario, loads[0], policy) in table.results:
-            found.append(
-                Break(scenario=scenario, policy=policy, highest=held[-1] if held else None, fails_at=fails_at)
-            )
+            found.append(Break(scenario=scenario, policy=policy, highest=held[-1] if held else None, fails_at=fails_at))
     return sorted(found, key=lambda one: (-(one.highest or 0.0), -_mean_share(table, one), one.policy))
 
 

@@ -39,11 +39,7 @@ def longest_slo_s(scenario: Scenario) -> float:
 def _cold_s(scenario: Scenario) -> float:
     """The longest cold start of any function on any kind of node, in seconds."""
     return max(
-        (
-            profile.cold_s(kind)
-            for profile in scenario.profiles.values()
-            for kind in scenario.cluster.kinds
-        ),
+        (profile.cold_s(kind) for profile in scenario.profiles.values() for kind in scenario.cluster.kinds),
         default=0.0,
     )
 

@@ -103,7 +103,9 @@ class _Worker:
             self.is_gone = True
             self._process.join(5)
             if self._position is None:
-                raise WorkerError(f"A worker process ended (exit code {self._process.exitcode}) before its first run.") from None
+                raise WorkerError(
+                    f"A worker process ended (exit code {self._process.exitcode}) before its first run."
+                ) from None
             reason = f"its process ended with code {self._process.exitcode}, perhaps for want of memory"
             return self._ended(Outcome(status="error", reason=reason))
         if monotonic() >= self.due:
