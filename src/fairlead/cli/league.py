@@ -1,6 +1,5 @@
 """`fairlead league`: every policy on every scenario, or on an app of one's own."""
 
-import os
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
@@ -26,7 +25,9 @@ from fairlead.league.plan import (
     file_entrant,
     full_scenarios,
     shipped_entrant,
+    unregistered,
 )
+from fairlead.league.workers import cores
 from fairlead.workload import load_scenario, shipped_scenarios
 
 
@@ -94,7 +95,7 @@ def league(
     done = Done()
     try:
         with ShareProgress(f"League: {len(plan.runs)} runs", is_quiet=is_quiet) as progress:
-            run_league(plan, store, jobs=jobs or _cores(), limit_s=most_s, progress=progress.reach, done=done)
+            run_league(plan, store, jobs=jobs or cores(), limit_s=most_s, progress=progress.reach, done=done)
     except KeyboardInterrupt:
         kept = (
             "are kept; the same command goes on from there" if store.folder else "are lost, since --no-cache was given"
@@ -136,9 +137,7 @@ def plan_league(
     names = list(dict.fromkeys(targets))
     if not names:
         names, notes = full_scenarios(chosen) if is_full else core_scenarios(chosen)
-    missing = [] if policies else [name for name in chosen.policies if name not in chosen.general()]
-    if missing:
-        notes.append(f"Not registered, so left out: {', '.join(missing)}.")
+    notes += [] if policies else unregistered(chosen)
     shipped = shipped_scenarios()
     entrants: list[Entrant] = []
     for name in names:
@@ -187,10 +186,6 @@ def _open_cache(folder: Path | None, is_uncached: bool) -> Cache:
     chosen = folder or default_folder()
     check_folder("--cache", chosen)
     return Cache(chosen)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _write(path: Path, text: str) -> None:

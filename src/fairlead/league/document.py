@@ -16,7 +16,7 @@ def league_json(table: Table, done: Done, limit_s: float) -> dict[str, object]:
         "level_within": LEVEL,
         "holds_at": HOLDS,
         "limit_s": limit_s,
-        "runs": {"all": len(plan.runs), "found": done.found, "ran": done.ran},
+        "runs": {"all": len(plan.runs), "found": done.found, "ran": done.ran, "cpu_s": done.cpu_s},
         "scenarios": [
             {
                 "name": entrant.name,

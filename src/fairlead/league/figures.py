@@ -1,7 +1,7 @@
 """One run of a league: the simulation, and the few figures of it that are kept."""
 
 from math import inf
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Literal
 
 import msgspec
@@ -20,8 +20,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of a run. Requests that arrive in the warm-up are not counted.
 
     `worst_attainment` is that of the workflow whose requests fared worst, `worst_workflow`. `cost_usd` is what the
-    counted requests had cost when the last of them was answered or late. `decision_s`, the mean time per decision, and
-    `wall_s` are measured on the machine; everything else is a function of scenario, policy and seed.
+    counted requests had cost when the last of them was answered or late. `decision_s`, the mean time per decision,
+    `wall_s` and `cpu_s` are measured on the machine; everything else is a function of scenario, policy and seed.
     """
 
     requests: int
@@ -35,6 +35,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     cold_starts: int
     decision_s: float | None
     wall_s: float
+    cpu_s: float
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +65,7 @@ class DecidedRun(Simulation):
 
 def run(scenario: Scenario, seed: int) -> Outcome:
     """One run of a scenario under its own policy; whatever is raised or refused becomes an error with its reason."""
-    began = perf_counter()
+    began, used_s = perf_counter(), process_time()
     try:
         choice, scaler = scenario.policy, scenario.scaler
         policy = make_policy(choice.name, choice.parameters)
@@ -74,7 +75,7 @@ def run(scenario: Scenario, seed: int) -> Outcome:
             first = recording.refusals[0]
             count = f"{len(recording.refusals):,} actions were" if len(recording.refusals) > 1 else "1 action was"
             raise RuntimeError(f"{count} refused; the first at {first.now:g} s: {first.action}: {first.reason}")
-        figures = _figures(summarise(recording), perf_counter() - began)
+        figures = _figures(summarise(recording), perf_counter() - began, process_time() - used_s)
     except Exception as error:
         lines = str(error).splitlines() or [""]
         kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
@@ -82,7 +83,7 @@ def run(scenario: Scenario, seed: int) -> Outcome:
     return Outcome(status="done", figures=figures, wall_s=figures.wall_s)
 
 
-def _figures(summary: Summary, wall_s: float) -> Figures:
+def _figures(summary: Summary, wall_s: float, cpu_s: float) -> Figures:
     if summary.slo_attainment is None:
         raise RuntimeError("no request arrived after the warm-up")
     shares = {name: part.slo_attainment or 0.0 for name, part in summary.by_workflow.items()}
@@ -99,4 +100,5 @@ def _figures(summary: Summary, wall_s: float) -> Figures:
         cold_starts=summary.cold_starts,
         decision_s=summary.decision_s.mean,
         wall_s=wall_s,
+        cpu_s=cpu_s,
     )

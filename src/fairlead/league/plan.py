@@ -86,6 +86,26 @@ def full_scenarios(chosen: Catalogue) -> tuple[list[str], list[str]]:
     return kept, [f"Left out: {name} ({reason})." for name, reason in chosen.left_out.items()]
 
 
+def core_plan(
+    chosen: Catalogue, *, scenarios: Sequence[str] = (), loads: Sequence[float] = (), seeds: int | None = None
+) -> Plan:
+    """The core league, or a part of it: some of its scenarios, other loads, another number of seeds."""
+    names, notes = core_scenarios(chosen)
+    policies = chosen.general()
+    entrants = [
+        shipped_entrant(name, policies, loads or chosen.loads, chosen)
+        for name in names
+        if not scenarios or name in scenarios
+    ]
+    return make_plan(entrants, seeds or chosen.seeds, [*notes, *unregistered(chosen)])
+
+
+def unregistered(chosen: Catalogue) -> list[str]:
+    """A note about general dispatchers that are listed and not registered, if there are any."""
+    missing = [name for name in chosen.policies if name not in chosen.general()]
+    return [f"Not registered, so left out: {', '.join(missing)}."] if missing else []
+
+
 def check_policies(names: Sequence[str]) -> None:
     """Raise unless each name is that of a dispatcher which may compete."""
     for name in names:

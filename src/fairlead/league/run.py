@@ -24,6 +24,11 @@ class Done:
     found: int = 0
     ran: int = 0
 
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of all runs with figures when they were done, in seconds; starting workers is not in it."""
+        return sum(one.figures.cpu_s for one in self.outcomes.values() if one.figures is not None)
+
 
 def run_league(
     plan: Plan, cache: Cache, *, jobs: int, limit_s: float, progress: Progress | None = None, done: Done | None = None

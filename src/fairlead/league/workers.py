@@ -4,14 +4,15 @@ A worker that exceeds the limit is killed and replaced: no policy can be trusted
 interrupts, which are for the process that started them; they end when that does.
 """
 
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
-from threading import current_thread, main_thread
+from threading import Thread, current_thread, main_thread
 from time import monotonic
 
 from fairlead.errors import FairleadError
@@ -28,6 +29,11 @@ class Work:
 
     scenario: Scenario
     seed: int
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class WorkerError(FairleadError):
@@ -130,11 +136,20 @@ class _Worker:
 def _serve(pipe: Connection) -> None:
     """Do the runs that come through the pipe until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, OSError):
         pipe.send(_READY)
         while True:
             scenario, seed = pipe.recv()
             pipe.send(run(scenario, seed))
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the one that started it is gone, killed ones included."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def draw_heat_map(
     _draw_head(drawing, columns, cases, left, width)
     for position, (name, groups) in enumerate(rows.items()):
         top = _HEAD + _ROW * position
-        drawing.text(left - 8, top + _ROW / 2 + 4, name, "name", "end")
+        drawing.text(left - 8, top + _ROW / 2 + 4, name, "row", "end")
         for place, boxes in enumerate(groups):
             part = (width - _GAP) / max(1, len(boxes))
             for case, box in enumerate(boxes):
@@ -59,7 +59,7 @@ def stand_alone(drawing: Drawing) -> str:
     """The map as an SVG file with colours of its own on a light background."""
     rules = (
         "text{font:11px system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;fill:#1c2330}"
-        ".column{font-weight:600}.case,.label{fill:#5b6575}.case{font-size:9px}"
+        ".column{font-weight:600;font-size:10.5px}.case,.label{fill:#5b6575}.case{font-size:9px}"
         ".share{font-size:9.5px;font-variant-numeric:tabular-nums}.share.best{font-weight:700}"
         ".frame{fill:none;stroke:#d55e00;stroke-width:1.6}.none{fill:#fff;stroke:#b42318;stroke-dasharray:2 2}"
         ".sign{fill:#b42318;font-size:9px}"
