@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fairlead.app.load import split_address
+from fairlead.app.scenario import profile_beside
 from fairlead.cli.choices import open_source, whole_number
 from fairlead.cli.errors import FAILED, INTERRUPTED, UsageError
 from fairlead.cli.league_tables import show_league
@@ -35,7 +36,7 @@ def league(
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SCENARIO|APP]...",
+            metavar="[SCENARIO|APP]",
             show_default=False,
             help="Shipped scenarios, YAML files, or app files. Without any: the core league.",
         ),
@@ -143,6 +144,10 @@ def plan_league(
     for name in names:
         path, _ = split_address(name)
         if path.suffix == ".py":
+            if not profile_beside(name):
+                notes.append(
+                    f"{name} is not measured, so its times are assumed; fairlead profile {name} measures them."
+                )
             entrants.append(app_entrant(load_scenario(open_source(name)), who, loads or chosen.app_loads, chosen))
         elif name in shipped and not path.exists():
             is_open = is_full and not policies

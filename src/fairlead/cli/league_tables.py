@@ -15,8 +15,8 @@ from fairlead.league.standing import HOLDS
 from fairlead.report.heatmap import per_cent
 from fairlead.report.numbers import show
 
-MOST_DETAILED = 40
-"""Cells up to which all figures of each are printed."""
+MOST_DETAILED, MOST_LOADS = 40, 3
+"""Cells and loads of one scenario up to which all figures of each cell are printed."""
 
 _SIGNS = {"error": "err", "too slow": "slow"}
 
@@ -110,7 +110,7 @@ def _show_one(console: Console, table: Table, entrant: Entrant, ranked: Sequence
         grid.add_row(Text(one.policy, style="bold"), *cells, "–" if highest is None else f"{highest:g}")
     grid.caption = f"Holds to: the highest load with at least {HOLDS:.0%} in time. Bold: within a point of the best."
     console.print(grid)
-    if len(table.results) <= MOST_DETAILED:
+    if len(entrant.at) <= MOST_LOADS and len(table.results) <= MOST_DETAILED:
         for load in entrant.at:
             console.print(_details(table, entrant, load))
 
