@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from string import ascii_uppercase
+from textwrap import wrap
 
 import typer
 from rich import box
@@ -18,6 +19,9 @@ from fairlead.report.numbers import show
 MOST_DETAILED, MOST_LOADS = 40, 3
 """Cells and loads of one scenario up to which all figures of each cell are printed."""
 
+NARROWEST = 11
+"""Characters that the name of a scenario has at least, before it is broken over several lines."""
+
 _SIGNS = {"error": "err", "too slow": "slow"}
 
 
@@ -30,8 +34,8 @@ def show_league(table: Table, done: Done, targets: Sequence[str]) -> None:
     if len(table.plan.entrants) == 1:
         _show_one(console, table, table.plan.entrants[0], ranked)
     else:
-        console.print(_matrix(table, letters))
-        console.print("In time, in per cent; bold: within a point of the best of its row. Letters: the standings.")
+        console.print(_matrix(table, letters, console.width))
+        console.print("Bold: within a point of the best of its row. Letters: see the standings.")
         _say_empty(table)
     for note in table.plan.notes:
         typer.echo(note)
@@ -63,37 +67,47 @@ def _standings_table(ranked: Sequence[Standing], letters: dict[str, str]) -> Ric
     table = _plain_table("Standings")
     table.add_column("")
     table.add_column("policy", no_wrap=True)
-    for heading in ("level", "in time", "mean regret", "worst"):
+    has_failed = any(one.failed for one in ranked)
+    for heading in ("level", "mean", "regret", "worst", *(["failed"] if has_failed else [])):
         table.add_column(heading, justify="right")
     table.add_column("where", overflow="fold")
     for one in ranked:
-        failed = f" ({one.failed} failed)" if one.failed else ""
         table.add_row(
             letters[one.policy],
             Text(one.policy, style="bold"),
             f"{one.level}/{one.cells}",
-            f"{100 * one.mean_attainment:.1f} %",
+            f"{100 * one.mean_attainment:.1f}",
             f"{100 * one.mean_regret:.1f}",
             f"{100 * one.worst_regret:.1f}",
-            Text(f"{one.worst_at.scenario} x{one.worst_at.load:g}{failed}"),
+            *([str(one.failed or "")] if has_failed else []),
+            Text(f"{one.worst_at.scenario} x{one.worst_at.load:g}" if one.worst_regret > 0 else "–"),
         )
-    table.caption = "Level: cells within a point of the best. Regret: points behind the best."
+    table.caption = (
+        "Level: cells within a point of the best. Mean: in time, in per cent. Regret: points behind the best."
+    )
     return table
 
 
-def _matrix(table: Table, letters: dict[str, str]) -> RichTable:
+def _matrix(table: Table, letters: dict[str, str], width: int) -> RichTable:
     """Scenarios and loads by policies, whose columns are named by their letters in the standings."""
-    found = _plain_table("Answered in time")
-    found.add_column("scenario", overflow="fold")
+    found = _plain_table("Answered in time, in per cent")
+    found.add_column("scenario", no_wrap=True)
     found.add_column("load", justify="right")
     for policy in letters:
         found.add_column(letters[policy], justify="right", no_wrap=True)
-    last = ""
-    for scenario, load in table.rows:
-        cells = [_share(table.results.get(Cell(scenario, load, policy))) for policy in letters]
-        found.add_row(Text(scenario if scenario != last else ""), f"{load:g}", *cells)
-        last = scenario
+    for entrant in table.plan.entrants:
+        names = _over_rows(entrant.name, max(NARROWEST, width - 9 - 5 * len(letters)), len(entrant.at))
+        for name, load in zip(names, entrant.at, strict=True):
+            cells = [_share(table.results.get(Cell(entrant.name, load, policy))) for policy in letters]
+            found.add_row(Text(name), f"{load:g}", *cells)
     return found
+
+
+def _over_rows(name: str, width: int, rows: int) -> list[str]:
+    """A name broken at its hyphens over the rows of its loads; the last one takes what is left."""
+    parts = wrap(name, width)
+    kept = [*parts[: rows - 1], "\n".join(parts[rows - 1 :])]
+    return kept + [""] * (rows - len(kept))
 
 
 def _show_one(console: Console, table: Table, entrant: Entrant, ranked: Sequence[Standing]) -> None:

@@ -22,7 +22,7 @@ def heat_map(table: Table, title: str = "SLO attainment") -> Drawing:
         entrant.name: [[_box(table, Cell(entrant.name, load, policy)) for load in loads] for policy in policies]
         for entrant in table.plan.entrants
     }
-    legend = "requests in time; framed: within a point of the best"
+    legend = "requests in time; underlined: within a point of the best"
     if len(loads) > 1:
         legend += f"; boxes from left to right: load {', '.join(f'{load:g}' for load in loads)}"
     return draw_heat_map(rows, policies, [f"{load:g}" for load in loads], title=title, legend=legend)
@@ -109,7 +109,7 @@ def _standings(ranked: Sequence[Standing]) -> str:
         f'<tr><th scope="row">{escape(one.policy)}</th><td>{one.level} of {one.cells}</td>'
         f"<td>{show(one.mean_attainment, 'share')}</td><td>{points(one.mean_regret)}</td>"
         f"<td>{points(one.worst_regret)}</td>"
-        f'<td class="left">{escape(one.worst_at.scenario)}, load {one.worst_at.load:g}</td>'
+        f'<td class="left">{escape(_where(one))}</td>'
         f"<td>{one.failed or ''}</td></tr>"
         for one in ranked
     ]
@@ -118,6 +118,11 @@ def _standings(ranked: Sequence[Standing]) -> str:
         "A cell that is too slow or ends in an error counts as 0 %."
     )
     return f'<section><h2>Standings</h2><p class="note">{note}</p>{page_table(heads, rows)}</section>'
+
+
+def _where(one: Standing) -> str:
+    """The cell in which a policy is furthest behind the best; a dash for one that never is."""
+    return f"{one.worst_at.scenario}, load {one.worst_at.load:g}" if one.worst_regret > 0 else "–"
 
 
 def _breaks(entrant: Entrant, found: Sequence[Break]) -> str:

@@ -12,7 +12,7 @@ WIDTH = 900.0
 LEVELS = 10
 
 _HEAD, _ROW, _FOOT, _GAP = 58.0, 21.0, 34.0, 4.0
-_CHARACTER = 6.6  # pixels of a letter of the row names, about
+_CHARACTER = 6.0  # pixels of a letter of the row names, about
 _LIGHT = (247, 251, 255)
 _DARK = (8, 48, 107)
 
@@ -37,7 +37,7 @@ def draw_heat_map(
 ) -> Drawing:
     """The map: by row name, for each column its sub-boxes, one per case. None is an empty place.
 
-    Shares are written in per cent; the best of each row and case are framed and bold.
+    Shares are written in per cent; the best of each row and case are bold and underlined.
     """
     left = 8 + _CHARACTER * max((len(name) for name in rows), default=10)
     width = (WIDTH - left) / max(1, len(columns))
@@ -59,10 +59,10 @@ def stand_alone(drawing: Drawing) -> str:
     """The map as an SVG file with colours of its own on a light background."""
     rules = (
         "text{font:11px system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;fill:#1c2330}"
-        ".column{font-weight:600;font-size:10.5px}.case,.label{fill:#5b6575}.case{font-size:9px}"
-        ".share{font-size:9.5px;font-variant-numeric:tabular-nums}.share.best{font-weight:700}"
-        ".frame{fill:none;stroke:#d55e00;stroke-width:1.6}.none{fill:#fff;stroke:#b42318;stroke-dasharray:2 2}"
-        ".sign{fill:#b42318;font-size:9px}"
+        ".column{font-weight:600;font-size:10px}.case,.label{fill:#5b6575}.case{font-size:9px}"
+        ".share{font-size:9px;font-variant-numeric:tabular-nums}.share.best{font-weight:700}"
+        ".mark{fill:#f07800}.none{fill:#fff;stroke:#b42318;stroke-dasharray:2 2}"
+        ".sign{fill:#b42318;font-size:8px}"
     )
     for level in range(LEVELS + 1):
         mix = level / LEVELS
@@ -91,7 +91,7 @@ def _draw_head(drawing: Drawing, columns: Sequence[str], cases: Sequence[str], l
 
 
 def _draw_box(drawing: Drawing, box: Box, x: float, y: float, width: float) -> None:
-    middle, base = x + width / 2, y + _ROW / 2 + 3.5
+    middle, base = x + width / 2, y + _ROW / 2 + 2.5
     if box.share is None:
         drawing.rect(x + 0.5, y + 0.5, width - 1, _ROW - 2, "none", box.title)
         drawing.text(middle, base, box.sign, "sign", "middle")
@@ -99,7 +99,7 @@ def _draw_box(drawing: Drawing, box: Box, x: float, y: float, width: float) -> N
     level = round(box.share * LEVELS)
     drawing.rect(x, y, width - 0.5, _ROW - 1, f"warmth w{level}", box.title)
     if box.is_best:
-        drawing.rect(x + 0.8, y + 0.8, width - 2.1, _ROW - 2.6, "frame")
+        drawing.rect(x, y + _ROW - 3.5, width - 0.5, 2.5, "mark")
     style = f"share on{level} best" if box.is_best else f"share on{level}"
     drawing.text(middle, base, per_cent(box.share), style, "middle")
 
