@@ -7,7 +7,7 @@ interrupts, which are for the process that started them; they end when that does
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context, parent_process
@@ -40,7 +40,7 @@ class WorkerError(FairleadError):
     """No worker process can be started."""
 
 
-def run_in_workers(works: Sequence[Work], jobs: int, limit_s: float) -> Iterator[tuple[int, Outcome]]:
+def run_in_workers(works: Sequence[Work], jobs: int, limit_s: float) -> Generator[tuple[int, Outcome], None, None]:
     """Do every run in the order given, `jobs` at a time; yields the position and outcome of each as it ends.
 
     When the iteration is left early, the workers are ended at once.
