@@ -13,7 +13,7 @@ from numba import njit
 
 from fairlead.model import Workflow
 from fairlead.planning.search import Search
-from fairlead.policy.options import all_options
+from fairlead.policy.kit.options import all_options
 from fairlead.policy.orion.distribution import Histogram, of_times
 from fairlead.policy.orion.latency import Relative, likely_times
 from fairlead.testing import site_of

@@ -26,6 +26,7 @@ from fairlead.workload import (
     Scenario,
     Share,
     UniformInterval,
+    Window,
 )
 
 DURATION_S = 8.0
@@ -222,6 +223,8 @@ def arrivals(draw, names):
         process = Poisson(workflow, 4.0)
         last = Share(names[-1], process, 0.3, 1.0, stream)
         return [Share(names[0], process, 0.0, 0.3, stream), last]
+    if which == 7:
+        return [Window(workflow, Poisson(workflow, 4.0), from_s=draw(st.sampled_from([0.0, 0.5])), until_s=2.0)]
     return [Listed(workflow, tuple(draw(st.lists(INSTANTS, min_size=1, max_size=12))))]
 
 

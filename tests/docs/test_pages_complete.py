@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from fnmatch import fnmatch
 from typing import get_args
 
 import pytest
@@ -13,6 +14,7 @@ from fairlead.model import INSTANCE_SCHEMA, INVOCATION_SCHEMA, REQUEST_SCHEMA
 from fairlead.policy import Action, View, parameters, policy_class
 from fairlead.policy.registry import BUILT_IN
 from fairlead.report import Summary
+from fairlead.workload import shipped_scenarios
 from fairlead.workload.parse import arrivals, cluster, functions, scenario
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -52,6 +54,12 @@ def test_experiment_is_listed_with_its_command(name):
     assert re.search(r"\| \d+ of \d+ \|", row)
 
 
+def test_scenario_page_lists_every_shipped_scenario():
+    section = guide("scenarios.md").partition("## Shipped scenarios")[2].partition("\n## ")[0]
+    patterns = re.findall(r"`([a-z0-9.*-]+)`", section)
+    assert [n for n in shipped_scenarios() if not any(fnmatch(n, pattern) for pattern in patterns)] == []
+
+
 def test_scenario_page_names_every_key():
     known = [
         scenario._RUN,
@@ -66,6 +74,7 @@ def test_scenario_page_names_every_key():
         functions._ROW,
         functions._CONFIGURATION,
         arrivals._PROCESSES,
+        arrivals._WINDOW,
     ]
     text = guide("scenarios.md")
     missing = {key for keys in known for key in keys if f"`{key}`" not in text}

@@ -12,7 +12,7 @@ from fairlead.learn.environments.tenancy import Tenancy
 from fairlead.learn.environments.tenants import Ladder
 from fairlead.model import SLO, Configuration, Record, Workflow
 from fairlead.policy import Action, Policy, Resize, Scale, Site, View
-from fairlead.policy.measuring import Measures, Meter
+from fairlead.policy.kit.measuring import Measures, Meter
 from fairlead.profile import ScalingLaw
 from fairlead.testing import cluster, declared, scenario
 from fairlead.workload import Listed, Poisson

@@ -14,8 +14,8 @@ from fairlead.policy.aquatope.policy import Aquatope
 from fairlead.policy.aquatope.pool import Pool
 from fairlead.policy.aquatope.training import subject, train
 from fairlead.policy.aquatope.trial import Option, Subject, run
-from fairlead.policy.options import all_options
-from fairlead.policy.preplanned import planned
+from fairlead.policy.kit.options import all_options
+from fairlead.policy.kit.preplanned import planned
 from fairlead.profile import Row, ScalingLaw, Table, space
 from fairlead.testing import Waits, cluster, decisions, declared, prepared, scenario, site_of
 from fairlead.workload import NodeFault

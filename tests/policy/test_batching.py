@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from fairlead import simulate
 from fairlead.model import Configuration, Invocation, Record
 from fairlead.policy import Start, Wake
-from fairlead.policy.batching import Aimd, Batching, Deadline, make_batcher
-from fairlead.policy.batching.deadline import Candidate, Option, best_choice
-from fairlead.policy.batching.gathering import _distinct
 from fairlead.policy.earliest_deadline import EarliestDeadline
 from fairlead.policy.fifo import Fifo
+from fairlead.policy.kit.batching import Aimd, Batching, Deadline, make_batcher
+from fairlead.policy.kit.batching.deadline import Candidate, Option, best_choice
+from fairlead.policy.kit.batching.gathering import _distinct
 from fairlead.policy.least_loaded import LeastLoaded
 from fairlead.profile import Row, Table
 from fairlead.report import summarise

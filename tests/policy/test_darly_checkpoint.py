@@ -8,7 +8,7 @@ from darly_agents import GROUPS, NODES, stubborn
 from fairlead.errors import ConfigError
 from fairlead.policy.darly.checkpoint import Checkpoint, check_fits, read_checkpoint, write_checkpoint
 from fairlead.policy.darly.network import arrays_of, forward, layers_of
-from fairlead.policy.weights import Form, write_weights
+from fairlead.policy.kit.weights import Form, write_weights
 
 
 @pytest.fixture

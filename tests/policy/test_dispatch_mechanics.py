@@ -8,9 +8,9 @@ from fairlead import simulate
 from fairlead.engine.core.site import make_site
 from fairlead.model import Configuration
 from fairlead.policy import make_policy
-from fairlead.policy.locality import probes
-from fairlead.policy.options import all_options, graph_of
-from fairlead.policy.preplanned import Shrinking, planned, step
+from fairlead.policy.kit.locality import probes
+from fairlead.policy.kit.options import all_options, graph_of
+from fairlead.policy.kit.preplanned import Shrinking, planned, step
 from fairlead.workload import load_scenario, parse_scenario
 
 

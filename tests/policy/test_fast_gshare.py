@@ -11,7 +11,7 @@ from fairlead.policy.fast_gshare.fleet import Fleet, Pod
 from fairlead.policy.fast_gshare.packing import Packing, Rectangle
 from fairlead.policy.fast_gshare.policy import FastGshare
 from fairlead.policy.fast_gshare.sizing import Size, needed, sizes, superfluous
-from fairlead.policy.options import Options
+from fairlead.policy.kit.options import Options
 from fairlead.profile import Row, Table
 from fairlead.testing import cluster, decisions, declared, scenario, site_of
 from fairlead.workload import Listed, NodeFault

@@ -14,7 +14,7 @@ from fairlead.policy.infless.policy import Infless
 from fairlead.policy.infless.room import Room
 from fairlead.policy.infless.service import Booking, Service
 from fairlead.policy.infless.shares import shares, subset
-from fairlead.policy.options import all_options
+from fairlead.policy.kit.options import all_options
 from fairlead.profile import Row, Table
 from fairlead.testing import cluster, decisions, declared, scenario, site_of
 from fairlead.workload import Listed

@@ -1,7 +1,7 @@
 """The sizes that a scaler may give replicas."""
 
 from fairlead.model import Configuration
-from fairlead.policy.ladder import first_rung, vcpu_rungs
+from fairlead.policy.kit.ladder import first_rung, vcpu_rungs
 from fairlead.profile import Row, Table
 from fairlead.testing import cluster, declared, scenario, site_of
 

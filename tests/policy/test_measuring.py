@@ -12,7 +12,7 @@ from fairlead.engine import simulate
 from fairlead.model import SLO, Configuration, Record, Stage, Workflow
 from fairlead.policy import Action, Policy, Reject, Resize, Scale, Site, Start, View
 from fairlead.policy.fifo import Fifo
-from fairlead.policy.measuring import Goal, Measures, Meter, Samples, function_slos, stage_goals
+from fairlead.policy.kit.measuring import Goal, Measures, Meter, Samples, function_slos, stage_goals
 from fairlead.testing import cluster, declared, scenario, site_of
 
 ONE, TWO = Configuration(vcpus=1), Configuration(vcpus=2)

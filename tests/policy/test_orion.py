@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from fairlead import simulate
 from fairlead.model import SLO, Configuration, Price, Stage, Workflow
 from fairlead.policy import Plan, Searched, Start, Warm
-from fairlead.policy.options import Options
+from fairlead.policy.kit.options import Options
+from fairlead.policy.kit.preplanned import planned
 from fairlead.policy.orion.alternatives import alternatives, by_share
 from fairlead.policy.orion.distribution import (
     Histogram,
@@ -24,7 +25,6 @@ from fairlead.policy.orion.latency import Latency, Relative
 from fairlead.policy.orion.policy import Orion
 from fairlead.policy.orion.prewarming import expected_counts
 from fairlead.policy.orion.sizing import next_larger, search
-from fairlead.policy.preplanned import planned
 from fairlead.profile import Row, Table
 from fairlead.testing import Waits, cluster, decisions, declared, scenario
 from fairlead.workload import DecisionTime, Deterministic, Listed

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simppo_worlds import ACTIONS, agents, saved, world
 
 from fairlead.engine import simulate
-from fairlead.policy.measuring import Measures
+from fairlead.policy.kit.measuring import Measures
 from fairlead.policy.simppo import hosts as hosting
 from fairlead.policy.simppo.agents import NO_ANSWER, Networks
 from fairlead.policy.simppo.frames import LARGEST_BYTES, Answer, Inbox, framed

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.policy.measuring import Measures
+from fairlead.policy.kit.measuring import Measures
 from fairlead.policy.simppo import reward as worth
 from fairlead.policy.simppo.guard import Rescue
 from fairlead.policy.simppo.observation import OWN_FIELDS, Encoding, Site, observe, own_fields, state_of

@@ -7,8 +7,8 @@ from fairlead.model import SLO, Configuration, Stage, Workflow
 from fairlead.policy import Reject, Start
 from fairlead.policy.clockwork_naive import ClockworkNaive
 from fairlead.policy.fifo_types import FifoTypes
-from fairlead.policy.remaining import critical_path_s, longest_after
-from fairlead.policy.resource_types import types_of
+from fairlead.policy.kit.remaining import critical_path_s, longest_after
+from fairlead.policy.kit.resource_types import types_of
 from fairlead.profile import Row, Table
 from fairlead.report import summarise
 from fairlead.report.counted import counted_requests

@@ -16,6 +16,7 @@ from fairlead.workload import (
     Poisson,
     Share,
     UniformInterval,
+    Window,
 )
 
 RNG = np.random.default_rng  # a seed makes a generator
@@ -100,6 +101,9 @@ def test_scaled_counts_keep_the_running_sum():
         (Pillar("w", 20, 4), 20),
         (Listed("w", (0.0, 9.0, 10.0)), 2),
         (MinuteCounts("w", (120, 30)), 20.0),
+        (Window("w", Poisson("w", 2.0), until_s=4.0), 8.0),
+        (Window("w", Poisson("w", 2.0), from_s=4.0), 12.0),
+        (Window("w", Burst("w", 20), from_s=10.0), 0.0),
     ],
 )
 def test_expected_number(process, expected):
@@ -115,6 +119,7 @@ def test_expected_number(process, expected):
         (Burst("w", 2), Burst("w", 6)),
         (Pillar("w", 4, 2), Pillar("w", 12, 2)),
         (MinuteCounts("w", (1, 2)), MinuteCounts("w", (3, 6))),
+        (Window("w", Poisson("w", 2.0), 1.0, 5.0), Window("w", Poisson("w", 6.0), 1.0, 5.0)),
     ],
 )
 def test_three_times_the_rate(process, scaled):
@@ -147,6 +152,9 @@ def test_listed_instants_have_no_rate():
         (lambda: MinuteCounts("w", ()), "counts must list at least one"),
         (lambda: MinuteCounts("w", (1, -2)), "counts must not be negative; got -2"),
         (lambda: MinuteCounts("w", (1,), "odd"), "spread must be"),
+        (lambda: Window("w", Poisson("w", 1.0), -1.0), "from_s must be finite and not negative; got -1.0"),
+        (lambda: Window("w", Poisson("w", 1.0), 2.0, 2.0), "until_s must be above from_s; got 2.0 and 2.0"),
+        (lambda: Window("w", Poisson("w", 1.0), 0.0, float("nan")), "until_s must be above from_s"),
         (lambda: ClosedLoop("w", 0, 1.0), "users must be at least 1"),
         (lambda: ClosedLoop("w", 1, -1.0), "think_s must be finite and not negative"),
         (lambda: ClosedLoop("w", 1, 1.0, "long"), "think must be"),
@@ -158,7 +166,7 @@ def test_bad_arguments_are_refused(make, message):
 
 
 positive = st.floats(0.05, 20.0)
-processes = st.one_of(
+plain_processes = st.one_of(
     st.builds(Poisson, st.just("w"), positive),
     st.builds(lambda a, b: UniformInterval("w", min(a, b), max(a, b)), positive, positive),
     st.builds(Deterministic, st.just("w"), positive, st.floats(0, 300)),
@@ -171,6 +179,12 @@ processes = st.one_of(
         st.lists(st.integers(0, 20), min_size=1, max_size=6).map(tuple),
         st.sampled_from(["uniform", "even", "start"]),
     ),
+)
+processes = plain_processes | st.builds(
+    lambda process, from_s, length_s: Window("w", process, from_s, from_s + length_s),
+    plain_processes,
+    st.floats(0.0, 200.0),
+    st.floats(0.1, 100.0),
 )
 
 
@@ -201,6 +215,23 @@ def test_a_share_of_a_longer_run_begins_with_the_same_arrivals():
     part = Share("a", Poisson("a", 40.0), 0.0, 0.5, 0)
     short, long = times(part, 10.0), times(part, 300.0)
     assert long[: len(short)] == short
+
+
+def test_a_window_starts_its_process_at_from_s_and_ends_it_before_until_s():
+    every_two = Deterministic("w", 2.0, 1.0)
+    assert times(Window("w", every_two, from_s=10.0, until_s=15.0), 100.0) == [11.0, 13.0]
+    assert times(Window("w", every_two, from_s=10.0), 14.0) == [11.0, 13.0]
+    assert times(Window("w", every_two, from_s=10.0), 10.0) == []
+
+
+def test_two_windows_of_one_process_are_drawn_apart_and_each_has_the_rate():
+    first, second = (
+        times(Window("w", Poisson("w", 50.0), from_s, from_s + 400.0), 1000.0, seed)
+        for seed, from_s in enumerate((0.0, 600.0))
+    )
+    assert max(first) < 400.0 < 600.0 <= min(second)
+    for found in (first, second):
+        assert len(found) == pytest.approx(20_000, abs=5 * 20_000**0.5)
 
 
 def test_azure_like_keeps_its_mean_and_spreads_its_levels():

@@ -92,6 +92,7 @@ EXPECTED: dict[str, list[tuple[str, str]]] = {
     "rate-and-load": [("arrivals.0", "exactly one of rate_rps, load; got rate_rps and load")],
     "too-many-arrivals": [("arrivals.0", "about 1e+13 requests would arrive")],
     "closed-loop-scaled": [("arrivals.0.process", "closed-loop has no rate, so rate_scale must be 1; got 2")],
+    "window-backwards": [("arrivals.0.until_s", "must be above from_s; got 2.0 and 5.0")],
     "azure-without-file": [("arrivals.0.file", "nowhere.csv: there is no such file")],
     # who decides, and sweeps
     "policy-parameter": [("policy.headroom", "must be in [0, 1); got 1.5")],

@@ -24,8 +24,10 @@ from fairlead.workload import (
     PolicyChoice,
     PressureChange,
     Scenario,
+    Share,
     Sweep,
     UniformInterval,
+    Window,
     load_scenario,
     parse_scenario,
     scenario_points,
@@ -462,6 +464,8 @@ def test_a_stage_that_is_neither_list_nor_mapping():
             {"process": "closed-loop", "users": 3, "think_s": 1, "think": "constant"},
             ClosedLoop("main", 3, 1.0, "constant"),
         ),
+        ({"process": "poisson", "rate_rps": 2, "from_s": 3}, Window("main", Poisson("main", 2.0), 3.0)),
+        ({"process": "list", "at": [1], "until_s": 4}, Window("main", Listed("main", (1.0,)), 0.0, 4.0)),
     ],
 )
 def test_processes(entry, expected):
@@ -484,6 +488,13 @@ def test_processes(entry, expected):
         ({"process": "minute-counts", "counts": [1], "spread": "odd"}, "spread", "must be one of uniform, even, start"),
         ({"process": "closed-loop", "users": 0, "think_s": 1}, "users", "must be at least 1"),
         ({"process": "poisson", "rate_rps": 1, "count": 3}, "count", "unknown key"),
+        ({"process": "poisson", "rate_rps": 1, "from_s": -1}, "from_s", "must be finite and not negative; got -1.0."),
+        ({"process": "poisson", "rate_rps": 1, "until_s": "noon"}, "until_s", "must be a number; got the text"),
+        (
+            {"process": "closed-loop", "users": 1, "think_s": 1, "until_s": 5},
+            "until_s",
+            "cannot be given for a closed loop",
+        ),
     ],
 )
 def test_faults_of_processes(entry, path, phrase):
@@ -491,6 +502,27 @@ def test_faults_of_processes(entry, path, phrase):
     (where,) = found
     assert where == f"arrivals.0.{path}".rstrip(".")
     assert phrase in found[where]
+
+
+def test_faults_of_a_window_and_of_its_process_are_found_together():
+    entry = {"workflow": "main", "process": "burst", "count": 0, "from_s": 5, "until_s": 4}
+    assert faults(arrivals=[entry]) == {
+        "arrivals.0.count": "must be at least 1; got 0.",
+        "arrivals.0.until_s": "must be above from_s; got 4.0 and 5.0.",
+    }
+
+
+def test_workflows_that_share_a_stream_share_its_window():
+    entry = {"workflows": {"main": 1, "other": 3}, "process": "poisson", "rate_rps": 2, "from_s": 3, "until_s": 7}
+    flows = {name: {"stages": {"detect": []}} for name in ("main", "other")}
+    window = Window("main", Poisson("main", 2.0), 3.0, 7.0)
+    found = parse(workflows=flows, arrivals=[entry]).arrivals
+    assert found == (Share("main", window, 0.0, 0.25, 0), Share("other", window, 0.25, 1.0, 0))
+
+
+def test_rate_scale_leaves_a_window_where_it_is():
+    entry = {"workflow": "main", "process": "poisson", "rate_rps": 2, "from_s": 1, "until_s": 4}
+    assert parse(arrivals=[entry], rate_scale=3).arrivals == (Window("main", Poisson("main", 6.0), 1.0, 4.0),)
 
 
 def test_rate_scale_multiplies_every_rate():

@@ -13,7 +13,7 @@ from fairlead.experiments.cases import Progress, each
 from fairlead.model import Record
 from fairlead.policy import make_policy
 from fairlead.policy.base import Action, Policy, Searched, Site, View
-from fairlead.policy.preplanned import planned
+from fairlead.policy.kit.preplanned import planned
 from fairlead.report import summarise
 from fairlead.workload import load_scenario
 

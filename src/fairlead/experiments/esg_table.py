@@ -11,7 +11,7 @@ from fairlead.experiments.esg_bench import Cell, cells, run_trials, trials
 from fairlead.experiments.reproduction import Claim, Figure, Reproduction
 from fairlead.planning.search import Search
 from fairlead.planning.split import slo_split
-from fairlead.policy.options import all_options, graph_of, stage_weights
+from fairlead.policy.kit.options import all_options, graph_of, stage_weights
 from fairlead.report.figure import bar_figure
 from fairlead.workload import load_scenario
 

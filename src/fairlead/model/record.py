@@ -39,6 +39,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     deadline: float
     outcome: str
     invocation: int = -1  # its id
+    item: int = 0
+    attempt: int = 1
+    batch: int = -1  # id of the batch that it ran in
+    instance: int = -1  # id of the instance that ran it
 
 
 @dataclass(frozen=True, kw_only=True)

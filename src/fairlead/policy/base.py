@@ -134,6 +134,77 @@ class DeviceStatus(msgspec.Struct, frozen=True, gc=False):
     last_release: float
 
 
+class Closed(msgspec.Struct, frozen=True, gc=False):
+    """A request that ended: `completed`, `failed`, `cancelled`, `rejected` or `dropped`."""
+
+    request: Request
+    outcome: str
+    end: float
+
+
+class Stopped(msgspec.Struct, frozen=True, gc=False):
+    """An instance as it was when it ended, and why: `expired`, `evicted`, `retired`, `lost`, `limit` or `preempted`."""
+
+    instance: Instance
+    cause: str
+
+
+class NodeChange(msgspec.Struct, frozen=True, gc=False):
+    """A node that joined, was lost, or stays up with another capacity."""
+
+    node: Node
+    what: Literal["joined", "lost", "changed"]
+
+
+class Changes(msgspec.Struct, frozen=True, gc=False):
+    """What happened since the dispatcher was last asked, each part in the order in which it happened.
+
+    What the dispatcher's own actions caused (a request that it rejected, an instance that a Start evicted) is shown at
+    the next call. An invocation may have left again: ask `view.is_waiting`.
+
+    Args:
+        ready: Invocations that began to wait, retries and lost ones included.
+        ended: Attempts that ended, with their outcome: `done`, `failed`, `discarded`, `lost` or `preempted`.
+        closed: Requests that ended.
+        started: Instances that became ready.
+        stopped: Instances that ended.
+        nodes: Nodes that joined, were lost or changed.
+    """
+
+    ready: tuple[Invocation, ...] = ()
+    ended: tuple[Record, ...] = ()
+    closed: tuple[Closed, ...] = ()
+    started: tuple[Instance, ...] = ()
+    stopped: tuple[Stopped, ...] = ()
+    nodes: tuple[NodeChange, ...] = ()
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """A batch that runs, or waits for its instance to start. `end` is when it is predicted to finish."""
+
+    id: int
+    function: str
+    invocations: tuple[Invocation, ...]
+    configuration: Configuration
+    node: str
+    device: int
+    start: float
+    end: float
+
+
+class Counts(msgspec.Struct, frozen=True, gc=False):
+    """The instances of a function with one GPU share: `ready` includes those that run and those that are `idle`.
+
+    `ready_at` is when the next of those that start is predicted to be ready; infinity if none starts.
+    """
+
+    vgpus: float
+    ready: int
+    idle: int
+    starting: int
+    ready_at: float
+
+
 class View(Protocol):
     """What a policy may know: nothing a live system could not tell it. Read-only, and always current."""
 
@@ -162,6 +233,11 @@ class View(Protocol):
         """Invocations that were lost since then and wait again."""
         ...
 
+    @property
+    def changes(self) -> Changes:
+        """What happened since the dispatcher was last asked; the same during the whole call."""
+        ...
+
     def oldest(self, workflow: str | None = None, function: str | None = None) -> Invocation | None:
         """What has waited longest, in one queue or over all; None if nothing waits."""
         ...
@@ -170,8 +246,26 @@ class View(Protocol):
         """What waits, oldest first; with both names given, of one queue only. Starting what it yields is safe."""
         ...
 
-    def by_deadline(self) -> Iterator[Invocation]:
-        """What waits, most urgent first. Starting what it yields is safe."""
+    def by_deadline(self, workflow: str | None = None, function: str | None = None) -> Iterator[Invocation]:
+        """What waits, most urgent first, then by id: of one queue, of a function in all workflows, or of all.
+
+        Starting what it yields is safe.
+        """
+        ...
+
+    def most_urgent(self, workflow: str | None = None, function: str | None = None) -> Invocation | None:
+        """The first of `by_deadline` with the same names; None if nothing waits there."""
+        ...
+
+    def running(self, workflow: str | None = None, function: str | None = None) -> tuple[Batch, ...]:
+        """The batches that run or wait for their instance, in the order of their starts.
+
+        With a workflow, those that have an invocation of it.
+        """
+        ...
+
+    def spent_usd(self, request: int) -> float:
+        """What the ended attempts of an open request have cost."""
         ...
 
     def queues(self, *, can_start: bool = False) -> tuple[tuple[str, str], ...]:
@@ -209,15 +303,28 @@ class View(Protocol):
         """What is believed of a function: declared times, corrected by what was observed."""
         ...
 
-    def fits(self, function: str, configuration: Configuration, node: str, device: int | None = None) -> bool:
-        """Whether a Start there would be carried out now; idle instances in the way may be evicted."""
+    def fits(
+        self,
+        function: str,
+        configuration: Configuration,
+        node: str,
+        device: int | None = None,
+        *,
+        evicts: bool = True,
+    ) -> bool:
+        """Whether a Start there would be carried out now.
+
+        Idle instances in the way may be evicted, unless `evicts` is False: then it must fit beside them.
+        """
         ...
 
-    def place(self, function: str, configuration: Configuration, order: Order = "warm-first") -> str | None:
+    def place(
+        self, function: str, configuration: Configuration, order: Order = "warm-first", *, evicts: bool = True
+    ) -> str | None:
         """The emptiest node where it fits; `warm-first` prefers nodes with a warm, idle instance. None if nowhere.
 
         `warm` takes no others. `fresh` asks for room for one more instance, as `Warm` needs: one that is starting does
-        not count.
+        not count. Without `evicts`, no idle instance has to make way for it.
         """
         ...
 
@@ -239,6 +346,10 @@ class View(Protocol):
 
     def instances(self, function: str) -> tuple[Instance, ...]:
         """Every instance of a function, oldest first. A full listing."""
+        ...
+
+    def counts(self, function: str) -> tuple[Counts, ...]:
+        """How many instances of a function there are of each GPU share, by state; smallest share first."""
         ...
 
     def scaled(self, function: str) -> Scale | None:

@@ -21,8 +21,8 @@ import numpy as np
 
 from fairlead.model import SLO, Workflow
 from fairlead.policy.base import Action, Policy, Reject, Site, View
-from fairlead.policy.remaining import critical_path_s
-from fairlead.policy.resource_types import OldestFirst, ResourceType, types_of
+from fairlead.policy.kit.remaining import critical_path_s
+from fairlead.policy.kit.resource_types import OldestFirst, ResourceType, types_of
 
 _TOLERANCE = 1e-9  # relative: an objective that is missed by rounding only is met
 

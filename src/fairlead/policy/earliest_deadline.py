@@ -11,8 +11,8 @@ import numpy as np
 
 from fairlead.model import Configuration, Record
 from fairlead.policy.base import Action, Policy, Reject, Site, Start, View
-from fairlead.policy.batching import Batching, check_batching, make_batcher
-from fairlead.policy.remaining import fastest_s, longest_after
+from fairlead.policy.kit.batching import Batching, check_batching, make_batcher
+from fairlead.policy.kit.remaining import fastest_s, longest_after
 from fairlead.profile import Estimate
 
 

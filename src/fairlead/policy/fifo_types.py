@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from fairlead.policy.base import Action, Policy, Site, View
-from fairlead.policy.resource_types import OldestFirst, types_of
+from fairlead.policy.kit.resource_types import OldestFirst, types_of
 
 
 @dataclass

@@ -24,7 +24,7 @@ from typing import ClassVar
 import numpy as np
 
 from fairlead.policy.base import Action, Policy, Scale, Site, View
-from fairlead.policy.headcount import ROUNDING, check_replicas, headcounts, rounded_up, within
+from fairlead.policy.kit.headcount import ROUNDING, check_replicas, headcounts, rounded_up, within
 
 
 @dataclass

@@ -10,7 +10,7 @@ import numpy as np
 
 from fairlead.model import Record
 from fairlead.policy.base import Action, Policy, Site, Start, View
-from fairlead.policy.batching import Batching, check_batching, make_batcher, starts
+from fairlead.policy.kit.batching import Batching, check_batching, make_batcher, starts
 
 
 @dataclass

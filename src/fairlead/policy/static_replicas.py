@@ -15,7 +15,7 @@ import numpy as np
 
 from fairlead.model import Configuration
 from fairlead.policy.base import Action, Policy, Scale, Site, View
-from fairlead.policy.ladder import first_rung, vcpu_rungs
+from fairlead.policy.kit.ladder import first_rung, vcpu_rungs
 
 
 @dataclass

@@ -26,9 +26,9 @@ import numpy as np
 
 from fairlead.model import Configuration, Record
 from fairlead.policy.base import Action, Policy, Resize, Scale, Site, View
-from fairlead.policy.headcount import check_replicas, rounded_up, within
-from fairlead.policy.ladder import first_rung, vcpu_rungs
-from fairlead.policy.measuring import Measures, Meter, function_slos
+from fairlead.policy.kit.headcount import check_replicas, rounded_up, within
+from fairlead.policy.kit.ladder import first_rung, vcpu_rungs
+from fairlead.policy.kit.measuring import Measures, Meter, function_slos
 
 
 @dataclass

@@ -14,14 +14,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 import numpy as np
 
 from fairlead.engine import simulate
 from fairlead.model import Record, Recording
-from fairlead.policy import Action, Cancel, Plan, Policy, Reject, Searched, Site, Start, View, make_policy, parameters
+from fairlead.policy import (
+    Action,
+    Cancel,
+    Changes,
+    Plan,
+    Policy,
+    Reject,
+    Searched,
+    Site,
+    Start,
+    View,
+    make_policy,
+    parameters,
+)
 from fairlead.testing.checkers import check_accounts, check_capacity, check_order
 from fairlead.testing.frozen import check_frozen, look, same
 from fairlead.testing.scenarios import SCENARIOS
@@ -246,13 +259,26 @@ class _Wrapper(Policy):
         self.inner.observe(record)
 
 
+class _Unchanged:
+    """A view as the next call would see it if nothing happened in between."""
+
+    changes = Changes()
+    fresh = freed = lost = ()
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._view, name)
+
+
 @dataclasses.dataclass
 class _AskedTwice(_Wrapper):
     """Asks again when the other has nothing more to say."""
 
     def decide(self, view: View) -> Iterator[Action]:
         yield from self.inner.decide(view)
-        for action in self.inner.decide(view):
+        for action in self.inner.decide(cast(View, _Unchanged(view))):
             raise AssertionError(f"asked again at {view.now}, with nothing changed, it adds {action}.")
 
 

@@ -11,12 +11,15 @@ from fairlead.policy import View
 from fairlead.profile import Estimate
 from fairlead.workload import Scenario
 
+_PROPERTIES = ("now", "nodes", "fresh", "freed", "lost", "changes")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum)
 
 
 def look(view: View, scenario: Scenario) -> dict[str, object]:
     """The answer to every question a view can be asked in a scenario, by the question; iterators become tuples."""
-    answers: dict[str, object] = {name: getattr(view, name) for name in ("now", "nodes", "fresh", "freed", "lost")}
+    answers: dict[str, object] = {
+        name: getattr(view, name) for name in ("now", "nodes", "fresh", "freed", "lost", "changes")
+    }
     answers["oldest()"] = view.oldest()
     answers["by_ready()"] = waiting = tuple(view.by_ready())
     answers["by_deadline()"] = tuple(view.by_deadline())
@@ -26,11 +29,14 @@ def look(view: View, scenario: Scenario) -> dict[str, object]:
         answers[f"by_ready({workflow}, {function})"] = tuple(view.by_ready(workflow, function))
         answers[f"waiting({workflow}, {function})"] = view.waiting(workflow, function)
         answers[f"oldest({workflow}, {function})"] = view.oldest(workflow, function)
+        answers[f"by_deadline({workflow}, {function})"] = tuple(view.by_deadline(workflow, function))
+        answers[f"most_urgent({function})"] = view.most_urgent(function=function)
     for invocation in waiting:
         answers[f"is_waiting({invocation.id})"] = view.is_waiting(invocation)
         answers[f"slack_s({invocation.id})"] = view.slack_s(invocation)
         answers[f"inputs({invocation.id})"] = view.inputs(invocation)
         answers[f"waiting_of({invocation.request})"] = view.waiting_of(invocation.request)
+        answers[f"spent_usd({invocation.request})"] = view.spent_usd(invocation.request)
         answers[f"request({invocation.request})"] = view.request(invocation.request)
         answers[f"is_open({invocation.request})"] = view.is_open(invocation.request)
     for node in view.nodes:
@@ -41,6 +47,8 @@ def look(view: View, scenario: Scenario) -> dict[str, object]:
     answers["devices()"] = view.devices()
     for function, profile in scenario.profiles.items():
         answers[f"instances({function})"] = view.instances(function)
+        answers[f"counts({function})"] = view.counts(function)
+        answers[f"running({function})"] = view.running(function=function)
         answers[f"scaled({function})"] = view.scaled(function)
         estimate = view.profile(function)
         for configuration in profile.configurations:
@@ -50,6 +58,7 @@ def look(view: View, scenario: Scenario) -> dict[str, object]:
             answers[f"resizes({case})"] = view.resizes(function, configuration.vcpus)
             answers[f"place({case})"] = view.place(function, configuration)
             answers[f"place({case}, emptiest)"] = view.place(function, configuration, "emptiest")
+            answers[f"place({case}, beside)"] = view.place(function, configuration, evicts=False)
             for node in view.nodes:
                 answers[f"fits({case}, {node.name})"] = view.fits(function, configuration, node.name)
                 answers[f"is_warm({case}, {node.name})"] = view.is_warm(function, configuration, node.name)

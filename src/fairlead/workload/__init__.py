@@ -13,10 +13,10 @@ from fairlead.workload.arrivals import (
     MinuteCounts,
     Pillar,
     Poisson,
-    Share,
     UniformInterval,
 )
 from fairlead.workload.scenario import DecisionTime, NodeFault, PolicyChoice, PressureChange, Scenario, Sweep
+from fairlead.workload.streams import Share, Window
 from fairlead.workload.transform import compete, fuse
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ __all__ = [
     "Share",
     "Sweep",
     "UniformInterval",
+    "Window",
     "compete",
     "fuse",
     "load_scenario",

@@ -1,4 +1,7 @@
-"""What arrives, and when: open-loop processes that give instants, and closed loops that answer to answers."""
+"""What arrives, and when: open-loop processes that give instants, and closed loops that answer to answers.
+
+`streams` has what is made of one process: a share of it for each workflow, or a window in time.
+"""
 
 from collections.abc import Callable
 from math import inf
@@ -97,7 +100,7 @@ class Deterministic(msgspec.Struct, frozen=True):
     def times(self, rng: np.random.Generator, duration_s: float) -> Times:
         """Sorted instants; draws nothing."""
         count = int(max(0.0, np.ceil(self.expected(duration_s)))) + 1  # one more: rounding may lose the last
-        return _within(self.offset_s + np.arange(count, dtype=np.float64) * self.interval_s, duration_s)
+        return within(self.offset_s + np.arange(count, dtype=np.float64) * self.interval_s, duration_s)
 
     def expected(self, duration_s: float) -> float:
         """Time after the offset, over the interval."""
@@ -138,7 +141,7 @@ class Burst(msgspec.Struct, frozen=True):
         at = np.concatenate([burst, rest])
         if self.step_s:
             at = np.floor(at / self.step_s + 1e-9) * self.step_s  # what is early by rounding only is in its step
-        return _within(at, duration_s)
+        return within(at, duration_s)
 
     def expected(self, duration_s: float) -> float:
         """The count."""
@@ -167,7 +170,7 @@ class Pillar(msgspec.Struct, frozen=True):
         size, left = divmod(self.count, self.pillars)
         sizes = np.full(self.pillars, size)
         sizes[:left] += 1
-        return _within(np.repeat(at, sizes), duration_s)
+        return within(np.repeat(at, sizes), duration_s)
 
     def expected(self, duration_s: float) -> float:
         """The count."""
@@ -193,7 +196,7 @@ class Listed(msgspec.Struct, frozen=True):
 
     def times(self, rng: np.random.Generator, duration_s: float) -> Times:
         """Sorted instants; draws nothing."""
-        return _within(np.sort(np.asarray(self.at, dtype=np.float64)), duration_s)
+        return within(np.sort(np.asarray(self.at, dtype=np.float64)), duration_s)
 
     def expected(self, duration_s: float) -> float:
         """How many lie within the duration."""
@@ -231,7 +234,7 @@ class MinuteCounts(msgspec.Struct, frozen=True):
         elif self.spread == "even":
             before = np.cumsum(counts) - counts  # arrivals before each minute
             at = at + MINUTE_S * (np.arange(at.size) - np.repeat(before, counts)) / np.repeat(counts, counts)
-        return _within(at, duration_s)
+        return within(at, duration_s)
 
     def expected(self, duration_s: float) -> float:
         """The whole minutes' counts, and of the minute that is cut off its share."""
@@ -272,7 +275,7 @@ class AzureLike(msgspec.Struct, frozen=True):
         for period, level in enumerate(self.levels(levels, int(np.ceil(duration_s / self.period_s)))):
             offsets = np.sort(instants.random(int(instants.poisson(self.rate_rps * self.period_s * level))))
             parts.append((period + offsets) * self.period_s)
-        return _within(np.concatenate(parts), duration_s) if parts else np.empty(0)
+        return within(np.concatenate(parts), duration_s) if parts else np.empty(0)
 
     def levels(self, rng: np.random.Generator, periods: int) -> Times:
         """The rate in each of so many periods, over its mean."""
@@ -312,37 +315,6 @@ class ClosedLoop(msgspec.Struct, frozen=True):
             raise ValueError(f"think must be 'exponential' or 'constant'; got {self.think!r}.")
 
 
-class Share(msgspec.Struct, frozen=True):
-    """The part of one stream that calls this workflow: a draw for each arrival says whose part of [0, 1) it falls to.
-
-    All shares of a stream are given the same generator, so that together they are the whole of it.
-    """
-
-    workflow: str
-    process: "OpenLoop"
-    low: float
-    high: float
-    stream: int
-
-    def times(self, rng: np.random.Generator, duration_s: float) -> Times:
-        """Sorted instants."""
-        drawn = rng.spawn(1)[0]
-        times = self.process.times(rng, duration_s)
-        draws = drawn.random(times.size)
-        return times[(self.low <= draws) & (draws < self.high)]
-
-    def expected(self, duration_s: float) -> float:
-        """Its part of what the stream brings."""
-        return self.process.expected(duration_s) * (self.high - self.low)
-
-    def scaled(self, factor: float) -> "Share":
-        """The same part of the stream, whose rate is multiplied."""
-        return msgspec.structs.replace(self, process=self.process.scaled(factor))
-
-
-OpenLoop = Poisson | UniformInterval | Deterministic | Burst | Pillar | Listed | MinuteCounts | AzureLike | Share
-
-
 def scale_counts(counts: tuple[int, ...], factor: float) -> tuple[int, ...]:
     """Counts times a factor as whole numbers, whose running sum is the exact one rounded."""
     if factor == 1:
@@ -361,10 +333,11 @@ def _renewal(draw: Callable[[], Times], duration_s: float) -> Times:
         block = last + np.cumsum(draw())
         blocks.append(block)
         last = float(block[-1])
-    return _within(np.concatenate(blocks), duration_s) if blocks else np.empty(0)
+    return within(np.concatenate(blocks), duration_s) if blocks else np.empty(0)
 
 
-def _within(times: Times, duration_s: float) -> Times:
+def within(times: Times, duration_s: float) -> Times:
+    """The sorted instants that lie before `duration_s`."""
     return times[: int(np.searchsorted(times, duration_s, side="left"))]
 
 

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from fairlead.engine.core.capacity import InstanceState
+from fairlead.engine.core.changes import Row, record_of
 from fairlead.engine.core.progress import RequestState
 from fairlead.engine.core.queues import Task
 from fairlead.errors import PolicyError
-from fairlead.model import Record
+from fairlead.model import Invocation, Record
 from fairlead.policy.base import Policy
-
-Row = tuple[object, ...]
 
 
 class Recorder(Protocol):
@@ -74,11 +73,14 @@ class _Discarding(list[Row]):
 class Books:
     """Writes the rows, and shows finished invocations to the policies that want to see them."""
 
-    __slots__ = ("_invocations", "_observers", "failure", "recorder")
+    __slots__ = ("_ended", "_invocations", "_observers", "failure", "recorder")
 
-    def __init__(self, policies: Sequence[tuple[str, Policy]], recorder: Recorder) -> None:
+    def __init__(
+        self, policies: Sequence[tuple[str, Policy]], recorder: Recorder, ended: list[tuple[Row, Invocation]]
+    ) -> None:
         self.recorder = recorder
         self._invocations = recorder.invocations
+        self._ended = ended  # where attempts that ended are noted for the dispatcher
         self._observers: list[tuple[str, Policy]] = []
         self.failure: PolicyError | None = None  # of an observer; raised when all of the instant has been applied
         self.watch(policies)
@@ -101,58 +103,35 @@ class Books:
         """One attempt ended, well or not."""
         invocation = task[0]
         configuration = instance.shape.configuration
-        self._invocations.append(
-            (
-                invocation.request,
-                invocation.workflow,
-                invocation.stage,
-                invocation.function,
-                invocation.item,
-                invocation.attempt,
-                batch,
-                len(instance.tasks),
-                instance.id,
-                instance.node.name,
-                -1 if instance.device is None else instance.device.index,
-                configuration.vcpus,
-                configuration.vgpus,
-                invocation.ready,
-                instance.start,
-                instance.cold_s,
-                transfer_s,
-                now,
-                instance.is_cold,
-                cost_usd,
-                outcome,
-            )
+        row = (
+            invocation.request,
+            invocation.workflow,
+            invocation.stage,
+            invocation.function,
+            invocation.item,
+            invocation.attempt,
+            batch,
+            len(instance.tasks),
+            instance.id,
+            instance.node.name,
+            -1 if instance.device is None else instance.device.index,
+            configuration.vcpus,
+            configuration.vgpus,
+            invocation.ready,
+            instance.start,
+            instance.cold_s,
+            transfer_s,
+            now,
+            instance.is_cold,
+            cost_usd,
+            outcome,
         )
+        self._invocations.append(row)
+        self._ended.append((row, invocation))
         if self._observers:
-            self._show(instance, task, cost_usd, transfer_s, now, outcome)
+            self._show(record_of(row, invocation), now)
 
-    def _show(
-        self, instance: InstanceState, task: Task, cost_usd: float, transfer_s: float, now: float, outcome: str
-    ) -> None:
-        invocation, configuration = task[0], instance.shape.configuration
-        record = Record(
-            request=invocation.request,
-            workflow=invocation.workflow,
-            stage=invocation.stage,
-            function=invocation.function,
-            node=instance.node.name,
-            device=-1 if instance.device is None else instance.device.index,
-            ready=invocation.ready,
-            start=instance.start,
-            cold_s=instance.cold_s,
-            transfer_s=transfer_s,
-            end=now,
-            batch_size=len(instance.tasks),
-            vcpus=configuration.vcpus,
-            vgpus=configuration.vgpus,
-            cost_usd=cost_usd,
-            deadline=invocation.deadline,
-            outcome=outcome,
-            invocation=invocation.id,
-        )
+    def _show(self, record: Record, now: float) -> None:
         for name, policy in self._observers:
             try:
                 policy.observe(record)

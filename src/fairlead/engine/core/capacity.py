@@ -63,6 +63,12 @@ class DeviceState:
             return False
         return self.slices is None or self.slices.fits(vgpus)
 
+    def fits_beside(self, vgpus: int, memory: int) -> bool:
+        """Whether this much is neither in use nor held by idle instances."""
+        if self.free - self.held < vgpus or self.memory_free - self.memory_held < memory:
+            return False
+        return self.slices is None or self.slices.fits_beside(vgpus)
+
     @property
     def buffers(self) -> DeviceMemory:
         """What knows the buffers that lie here; there is none in a run without kernels."""
@@ -249,12 +255,15 @@ class Flavour:
         "expiries",
         "function",
         "idle",
+        "idling",
         "is_weightless",
         "keep_alive_s",
         "keeps_slice",
         "kernel",
+        "living",
         "memory",
         "starting",
+        "unready",
         "vgpus",
         "warm",
     )
@@ -273,6 +282,7 @@ class Flavour:
         self.idle: dict[int, list[InstanceState]] = {}  # by node index, most recently used last
         self.starting: dict[int, list[InstanceState]] = {}  # warming ahead of need, by node index
         self.expiries: Expiries | None = None  # None keeps them for ever
+        self.living = self.unready = self.idling = 0  # how many there are, have not started, are in `idle`
 
 
 class InstanceState:

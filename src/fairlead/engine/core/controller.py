@@ -14,6 +14,7 @@ from fairlead.engine.core import events as ev
 from fairlead.engine.core.belief import Beliefs
 from fairlead.engine.core.books import Books, Recorder, Rows
 from fairlead.engine.core.capacity import InstanceState, NodeState
+from fairlead.engine.core.changes import ChangeLog
 from fairlead.engine.core.decisions import Decisions
 from fairlead.engine.core.holds import Holds
 from fairlead.engine.core.placement import Placement
@@ -21,6 +22,7 @@ from fairlead.engine.core.pool import Pool
 from fairlead.engine.core.progress import RequestState, WorkflowPlan
 from fairlead.engine.core.queues import Task, Waiting
 from fairlead.engine.core.races import Races, is_wanted
+from fairlead.engine.core.running import Running
 from fairlead.engine.core.scaling import Replicas
 from fairlead.engine.core.timers import Timers
 from fairlead.model import Invocation, Refusal
@@ -52,6 +54,7 @@ class Controller:
         "_retries",
         "beliefs",
         "books",
+        "changes",
         "decisions",
         "effects",
         "freed",
@@ -87,14 +90,16 @@ class Controller:
         self.growable = growable
         self.now = 0.0
         policies = zip(names, (dispatcher, scaler), strict=True)
-        self.books = Books([(name, policy) for name, policy in policies if policy is not None], recorder or Rows())
+        self.changes = ChangeLog()
+        watching = [(name, policy) for name, policy in policies if policy is not None]
+        self.books = Books(watching, recorder or Rows(), self.changes.ended)
         self.stale_events = 0
-        self.waiting = Waiting()
+        self.waiting = Waiting(self.changes.ready)
         self._has_kernels = any(function.buffers for function in scenario.functions.values())
         nodes = enumerate(scenario.cluster.nodes)
         self.nodes = {node.name: NodeState(i, node, self._has_kernels) for i, node in nodes}
         self.placement = Placement(list(self.nodes.values()))
-        self.running: dict[int, InstanceState] = {}  # by batch
+        self.running = Running()
         self.timers = Timers(self.running)
         self.pool = Pool(self.placement, self.timers, self._stopped)
         self.beliefs = Beliefs(scenario, self.pool)
@@ -237,7 +242,7 @@ class Controller:
             self.waiting.tidy()
 
     def _finished(self, event: ev.Finished) -> None:
-        instance = self.running.pop(event.batch, None)
+        instance = self.running.end(event.batch)
         if instance is None:
             self.stale_events += event.batch not in self.races.ending
             return
@@ -298,6 +303,8 @@ class Controller:
             return
         instance.is_ready = True
         instance.ready = self.now
+        instance.flavour.unready -= 1
+        self.changes.started.append(instance)
         kernel = instance.flavour.kernel
         if kernel is not None and instance.device is not None:
             instance.device.buffers.ready(kernel)
@@ -330,6 +337,7 @@ class Controller:
             self.stale_events += 1
             return
         node.is_up = node.is_open = False
+        self.changes.node(node.node, "lost")
         for instance in self.pool.forget_node(node):
             self.replicas.forget(instance)
             self._stopped(instance, "lost")
@@ -345,17 +353,20 @@ class Controller:
             self.placement.add(state)
         elif state.is_up:
             self.stale_events += 1
+            return
         else:
             state.is_up = state.is_open = True
             state.is_draining = False
             self.placement.version += 1
+        self.changes.node(state.node, "joined")
 
     def _pressure(self, event: ev.Pressure) -> None:
         node = self.nodes.get(event.node)
         if node is None:
             self.stale_events += 1
-        else:
+        elif node.pressure != event.pressure:
             node.pressure = event.pressure
+            self.changes.node(node.node, "changed")
 
     def _signalled(self, event: ev.Signalled) -> None:
         node = self.nodes.get(event.node)
@@ -421,11 +432,13 @@ class Controller:
                 if task is not None:
                     self.waiting.remove(task)
         del self.requests[state.request.id]
+        self.changes.closed.append((state.request, outcome, self.now))
         self.books.request(state, self.now, outcome, reason, retry_after_s)
 
     def abort(self, batch: int, outcome: str) -> None:
         """Take a batch back before its end."""
-        instance = self.running.pop(batch)
+        instance = self.running.end(batch)
+        assert instance is not None, "the batch runs"
         instance.start = min(instance.start, self.now)
         if not instance.is_ready:
             instance.cold_s = self.now - instance.start
@@ -513,6 +526,7 @@ class Controller:
         batch = instance.batch if instance.is_ready else -1
         self.effects.append(fx.StopInstance(self.now, instance.id, batch))
         self.books.instance(instance, self.now, cause)
+        self.changes.stopped.append((instance, cause))
 
 
 def _rank(event: ev.Event) -> int:

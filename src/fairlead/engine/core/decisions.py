@@ -130,6 +130,7 @@ class Decisions:
             self._ask_timed(now)
 
     def _ask_timed(self, now: float) -> None:
+        self._controller.changes.turn()
         watch = self._stopwatch
         if watch is None:
             self._ask(self._dispatcher_name, self._decide, now)
@@ -276,8 +277,8 @@ class Decisions:
                 device = shape.device_for(node, action.device) if shape.vgpus else None
                 instance = self._pool.create(shape, node, device, now, on_demand=True)
         self._next_batch = instance.batch = id = self._next_batch + 1
-        self._running[id] = instance
         instance.shape = shape
+        self._running.begin(id, instance)
         instance.tasks = tasks
         instance.start = now
         instance.is_cold = is_new and instance.on_demand

@@ -97,6 +97,11 @@ class DeviceMemory:
                 need += size
         return need <= self._device.memory_free
 
+    def fits_beside(self, kernel: Kernel) -> bool:
+        """Whether a run could pin everything it needs without evicting a buffer or an idle instance."""
+        need = kernel.scratch + sum(size for key, size, _ in kernel.constants if key not in self._resident)
+        return need <= self._device.memory_free - self._device.memory_held
+
     def is_warm(self, kernel: Kernel) -> bool:
         """Whether a run would load nothing: the executor runs, and every constant is there."""
         return self._has_executor and not self.missing(kernel)

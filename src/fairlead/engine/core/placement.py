@@ -5,7 +5,7 @@ a warm instance" is an AND per level and a lowest set bit. A scan over thousands
 cost; these masks are a few machine words.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fairlead.engine.core.capacity import NodeState, Shape
 from fairlead.policy.base import Order
@@ -112,6 +112,27 @@ class Placement:
                     return node
                 mask ^= bit
         shape.blocked_at = self.version
+        return None
+
+    def find_beside(
+        self, shape: Shape, order: Order, fits: Callable[[Shape, NodeState, int | None], bool]
+    ) -> NodeState | None:
+        """As `find`, of the nodes where `fits` says that nothing has to be evicted."""
+        if shape.blocked_at == self.version:
+            return None
+        warm = shape.flavour.warm
+        masks = (self.gpu if shape.vgpus else self.cpu).masks
+        for wanted in (warm, ~warm) if order in ("warm-first", "warm") else (-1,):
+            for level in range(len(masks) - 1, -1, -1):
+                mask = masks[level] & wanted
+                while mask:
+                    bit = mask & -mask
+                    node = self.nodes[bit.bit_length() - 1]
+                    if fits(shape, node, None):
+                        return node
+                    mask ^= bit
+            if order == "warm":
+                return None
         return None
 
 

@@ -6,20 +6,24 @@ Replicas, the instances of a scaled function, use their capacity for as long as 
 """
 
 from collections.abc import Callable, Iterable
-from math import isinf
+from math import inf, isinf
 
 from fairlead.engine.core.capacity import DeviceState, Flavour, InstanceState, NodeState, Shape, mebi, milli
 from fairlead.engine.core.device_memory import Kernel
 from fairlead.engine.core.placement import Placement
+from fairlead.engine.core.showing import start_s
 from fairlead.engine.core.slices import Slices
 from fairlead.engine.core.timers import Timers
 from fairlead.model import Configuration, Function
+from fairlead.policy.base import Counts
+from fairlead.profile import Profile
 
 
 class Pool:
     """Every instance, by id and by where it is idle. `on_stop(instance, cause)` is told of each one that ends."""
 
     __slots__ = (
+        "_flavours_of",
         "_idle_on",
         "_kernels",
         "_next_id",
@@ -34,6 +38,7 @@ class Pool:
     def __init__(self, placement: Placement, timers: Timers, on_stop: Callable[[InstanceState, str], None]) -> None:
         self.instances: dict[int, InstanceState] = {}
         self.flavours: dict[tuple[str, int, int], Flavour] = {}
+        self._flavours_of: dict[str, list[Flavour]] = {}  # by function
         self._of: dict[str, dict[int, InstanceState]] = {}  # by function
         self._kernels: dict[str, Kernel] = {}  # by function
         self._placement = placement
@@ -50,6 +55,7 @@ class Pool:
         if flavour is None:
             kernel = self._kernel(function) if function.buffers and key[1] else None
             flavour = self.flavours[key] = Flavour(function, key[1], memory, kernel)
+            self._flavours_of.setdefault(function.name, []).append(flavour)
             if kernel is not None:
                 kernel.flavours.append(flavour)
             if not isinf(function.keep_alive_s):
@@ -70,6 +76,7 @@ class Pool:
             return None
         if flavour.is_weightless:
             instance = idle.pop()
+            flavour.idling -= 1
             if not idle:
                 flavour.warm ^= node.bit
             instance.is_idle = False
@@ -115,6 +122,8 @@ class Pool:
         instance.on_demand = on_demand
         self.instances[instance.id] = instance
         self._of.setdefault(instance.flavour.function.name, {})[instance.id] = instance
+        instance.flavour.living += 1
+        instance.flavour.unready += 1
         self._take(instance, now)
         kernel = instance.flavour.kernel
         if kernel is not None and device is not None:
@@ -141,6 +150,7 @@ class Pool:
             flavour.idle[node.index] = [instance]
             flavour.warm |= node.bit
         instance.is_idle = True
+        flavour.idling += 1
         expiries = flavour.expiries
         if expiries is not None:
             instance.stamp = stamp = instance.stamp + 1
@@ -169,6 +179,48 @@ class Pool:
         """The instances of a function, oldest first."""
         return self._of.get(function, {}).values()
 
+    def counts(self, function: str, profile: Profile) -> tuple[Counts, ...]:
+        """How many instances of a function there are of each GPU share, smallest first."""
+        found: list[Counts] = []
+        flavours = [flavour for flavour in self._flavours_of.get(function, ()) if flavour.living]
+        for vgpus in sorted({flavour.vgpus for flavour in flavours}):
+            alike = [flavour for flavour in flavours if flavour.vgpus == vgpus]
+            starting = sum([flavour.unready for flavour in alike])
+            ready_at = inf
+            resting = 0  # replicas at rest, which are idle and in no list of idle instances
+            for instance in self.of(function) if starting or any(f.living > f.idling for f in alike) else ():
+                if instance.flavour.vgpus == vgpus:
+                    if not instance.is_ready:
+                        ready_at = min(ready_at, instance.started + start_s(instance, profile))
+                    resting += instance.is_replica and instance.is_idle
+            idle = sum([flavour.idling for flavour in alike]) + resting
+            ready = sum([flavour.living for flavour in alike]) - starting
+            found.append(Counts(vgpus / 1000, ready, idle, starting, ready_at))
+        return tuple(found)
+
+    def fits_beside(self, shape: Shape, node: NodeState, device: int | None) -> bool:
+        """Whether a Start of this shape would be carried out on a node without evicting anything."""
+        if not shape.fits(node, device):
+            return False
+        idle = shape.flavour.idle.get(node.index)
+        found = self._usable(shape, idle, device) if idle else None
+        if found is None:
+            chosen = shape.device_for(node, device) if shape.vgpus else None
+            if node.free - node.held < shape.vcpus or node.memory_free - node.memory_held < shape.memory:
+                return False
+            if chosen is None:
+                return True
+            if not chosen.fits_beside(shape.vgpus, shape.device_memory):
+                return False
+            return shape.kernel is None or chosen.buffers.fits_beside(shape.kernel)
+        own = found.vcpus if shape.flavour.keeps_slice else 0
+        if node.free - shape.vcpus < node.held - own:
+            return False
+        if found.device is None or shape.flavour.keeps_slice:
+            return True
+        is_cut = found.device.slices is None or found.device.slices.has_free(shape.vgpus)
+        return is_cut and found.device.free - shape.vgpus >= found.device.held
+
     def idle_on(self, node: NodeState) -> Iterable[InstanceState]:
         """The idle instances on a node that hold anything, least recently used first."""
         return self._idle_on.get(node.index, {}).values()
@@ -182,7 +234,7 @@ class Pool:
         lost = [instance for instance in self.instances.values() if instance.node is node]
         for instance in lost:
             flavour = instance.flavour
-            flavour.idle.pop(node.index, None)
+            flavour.idling -= len(flavour.idle.pop(node.index, ()))
             flavour.starting.pop(node.index, None)
             flavour.warm &= ~node.bit
             instance.is_idle = False
@@ -198,7 +250,10 @@ class Pool:
 
     def _forget(self, instance: InstanceState) -> None:
         del self.instances[instance.id]
-        del self._of[instance.flavour.function.name][instance.id]
+        flavour = instance.flavour
+        del self._of[flavour.function.name][instance.id]
+        flavour.living -= 1
+        flavour.unready -= not instance.is_ready
 
     def _take(self, instance: InstanceState, now: float) -> None:
         """Use capacity for an instance, evicting idle ones that hold what it needs."""
@@ -270,6 +325,7 @@ class Pool:
         flavour, node, device = instance.flavour, instance.node, instance.device
         idle = flavour.idle[node.index]
         idle.remove(instance)
+        flavour.idling -= 1
         if not idle:
             flavour.warm ^= node.bit
         instance.is_idle = False

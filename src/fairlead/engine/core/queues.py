@@ -1,10 +1,10 @@
-"""What waits: one line over all, one per (workflow, function), and an index by deadline made when first asked for.
+"""What waits: one line over all, one per (workflow, function), and rankings by deadline made when first asked for.
 
 Invocations become ready in time order, so a line is a list that only grows at its end; what has left is skipped.
 Walks stay valid while what they yield is started, which is how policies use them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedList
@@ -56,27 +56,59 @@ class Line:
         self._start = 0
 
 
+class Ranking:
+    """Waiting invocations, the most urgent first, then by id."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, invocations: Iterable[Invocation]) -> None:
+        self._keys = SortedList((i.deadline, i.id, i) for i in invocations)
+
+    def add(self, invocation: Invocation) -> None:
+        """Take in an invocation that waits from now on."""
+        self._keys.add((invocation.deadline, invocation.id, invocation))
+
+    def remove(self, invocation: Invocation) -> None:
+        """Let one go."""
+        self._keys.remove((invocation.deadline, invocation.id, invocation))
+
+    def first(self) -> Invocation | None:
+        """The most urgent; None if none waits."""
+        keys = self._keys
+        return keys[0][2] if keys else None
+
+    def walk(self) -> Iterator[Invocation]:
+        """All of them; what was yielded may leave, and others with it."""
+        keys, position = self._keys, 0
+        while position < len(keys):
+            key = keys[position]
+            yield key[2]
+            position = keys.bisect_right(key)
+
+
 class Waiting:
     """Every waiting invocation, with its task, and the lines it stands in.
 
-    The lines of single queues and the order by deadline are kept from the first time somebody asks for them.
+    The lines of single queues and each ranking by deadline are kept from the first time a policy asks for them.
     """
 
     __slots__ = (
         "_blocked",
-        "_by_deadline",
         "_filled",
         "_items",
         "_lines",
         "_next_id",
         "_numbers",
+        "_rankings",
+        "_ready",
         "all",
         "names",
         "tasks",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, ready: list[Invocation]) -> None:
         self.tasks: dict[Invocation, Task] = {}
+        self._ready = ready  # where new ones are noted for the dispatcher
         self.all = Line()
         self.names: list[tuple[str, str]] = []  # every queue there can be, in a fixed order
         self._items = self.all.items
@@ -85,7 +117,7 @@ class Waiting:
         self._filled: set[int] = set()  # numbers of lines in which something waits, once they are kept
         self._blocked: set[int] = set()  # numbers of lines of which nothing can start
         self._numbers: dict[str, list[int]] = {}  # of lines, by function; made when they are first asked for
-        self._by_deadline: SortedList | None = None
+        self._rankings: dict[tuple[str | None, str | None], Ranking] = {}  # by workflow and function; None for all
 
     def add(
         self, state: "RequestState", stage: "StagePlan", item: int, attempt: int, now: float, copy: int = 0
@@ -112,8 +144,10 @@ class Waiting:
             state.races[stage.index, item].latest[copy] = invocation
         if self._lines is not None:
             _join(self._lines[stage.queue], invocation, self._filled)
-        if self._by_deadline is not None:
-            self._by_deadline.add((invocation.deadline, id, invocation))
+        if self._rankings:
+            for ranking in self._rankings_of(stage.queue):
+                ranking.add(invocation)
+        self._ready.append(invocation)
         return invocation
 
     def remove(self, task: Task) -> None:
@@ -125,8 +159,9 @@ class Waiting:
             line.size -= 1
             if not line.size:
                 self._filled.remove(line.number)
-        if self._by_deadline is not None:
-            self._by_deadline.remove((invocation.deadline, invocation.id, invocation))
+        if self._rankings:
+            for ranking in self._rankings_of(task[2].queue):
+                ranking.remove(invocation)
 
     def lines(self) -> dict[tuple[str, str], Line]:
         """What waits by (workflow, function)."""
@@ -159,16 +194,25 @@ class Waiting:
         for line in (self._lines or {}).values():
             line.tidy(self.tasks)
 
-    def by_deadline(self) -> Iterator[Invocation]:
-        """What waits, most urgent first, then by id."""
-        if self._by_deadline is None:
-            self._by_deadline = SortedList((i.deadline, i.id, i) for i in self.tasks)
-        index = self._by_deadline
-        position = 0
-        while position < len(index):
-            key = index[position]
-            yield key[2]
-            position = index.bisect_right(key)  # what was yielded may have left, and others with it
+    def ranking(self, workflow: str | None = None, function: str | None = None) -> Ranking:
+        """What waits of a workflow, of a function, of one queue or of all, by deadline."""
+        found = self._rankings.get((workflow, function))
+        if found is None:
+            chosen = (
+                invocation
+                for invocation, _, stage in self.tasks.values()
+                if workflow in (None, stage.queue[0]) and function in (None, stage.queue[1])
+            )
+            found = self._rankings[workflow, function] = Ranking(chosen)
+        return found
+
+    def _rankings_of(self, queue: tuple[str, str]) -> Iterator[Ranking]:
+        """The rankings kept so far in which an invocation of this queue has its place."""
+        workflow, function = queue
+        for key in (queue, (None, function), (workflow, None), (None, None)):
+            ranking = self._rankings.get(key)
+            if ranking is not None:
+                yield ranking
 
 
 def _join(line: Line, invocation: Invocation, filled: set[int]) -> None:

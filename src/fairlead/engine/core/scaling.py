@@ -178,6 +178,7 @@ class Replicas:
         node = min(nodes, key=lambda n: (self._controller.pool.busy_on(n), -n.index))
         self.in_use = True
         node.is_draining, node.is_open = True, False
+        self._controller.changes.node(node.node, "changed")
         for found in self.sets.values():
             for instance in [i for i in found.living() if i.node is node]:
                 self._drain(instance)
@@ -293,6 +294,7 @@ class Replicas:
         controller = self._controller
         if node.is_up and controller.pool.busy_on(node) == 0:
             node.is_up = False
+            self._controller.changes.node(node.node, "lost")
             for instance in [i for i in controller.pool.instances.values() if i.node is node]:
                 controller.end_instance(instance, "drained")
             controller.effects.append(fx.RemoveNode(controller.now, node.name))

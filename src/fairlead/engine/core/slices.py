@@ -30,6 +30,10 @@ class Slices:
             return _places(vgpus) != ()
         return self.has_unused(vgpus) or self._cuttable(vgpus) != 0
 
+    def fits_beside(self, vgpus: int) -> bool:
+        """Whether a slice of this size that no idle instance holds is there, or can be cut without destroying one."""
+        return self._free(vgpus) != 0 or self._cuttable(vgpus) != 0
+
     def has_unused(self, vgpus: int) -> bool:
         """Whether a slice of this size is cut and nothing runs or starts there."""
         return any(size == vgpus and not place & self.busy for place, size in self.cut.items())

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 from typing import TYPE_CHECKING
 
-from fairlead.engine.core.capacity import DeviceState, InstanceState, Shape, milli
+from fairlead.engine.core.capacity import DeviceState, Shape, milli
+from fairlead.engine.core.showing import batch_of, predicted_end, shown
 from fairlead.errors import UnknownNameError
 from fairlead.model import Configuration, Instance, Invocation, Node, Request
 from fairlead.monitor.modelled import modelled
-from fairlead.policy.base import DeviceStatus, Order, Resize, Scale
-from fairlead.profile import Estimate, Profile, load_s
+from fairlead.policy.base import Batch, Changes, Counts, DeviceStatus, Order, Resize, Scale
+from fairlead.profile import Estimate
 
 if TYPE_CHECKING:
     from fairlead.engine.core.capacity import NodeState
     from fairlead.engine.core.controller import Controller
     from fairlead.engine.core.placement import Placement
+    from fairlead.engine.core.progress import RequestState
     from fairlead.engine.core.queues import Line, Waiting
     from fairlead.engine.core.scaling import ReplicaSet
 
@@ -68,6 +69,10 @@ class ControllerView:
     def lost(self) -> tuple[Invocation, ...]:
         return tuple(self.__controller.lost)
 
+    @property
+    def changes(self) -> Changes:
+        return self.__controller.changes.show()
+
     def oldest(self, workflow: str | None = None, function: str | None = None) -> Invocation | None:
         waiting = self.__waiting
         if not waiting.tasks:
@@ -82,8 +87,27 @@ class ControllerView:
             return waiting.all.walk(waiting.tasks)
         return self.__line(workflow, function).walk(waiting.tasks)
 
-    def by_deadline(self) -> Iterator[Invocation]:
-        return self.__controller.waiting.by_deadline()
+    def by_deadline(self, workflow: str | None = None, function: str | None = None) -> Iterator[Invocation]:
+        return self.__waiting.ranking(*self.__known(workflow, function)).walk()
+
+    def most_urgent(self, workflow: str | None = None, function: str | None = None) -> Invocation | None:
+        return self.__waiting.ranking(*self.__known(workflow, function)).first()
+
+    def running(self, workflow: str | None = None, function: str | None = None) -> tuple[Batch, ...]:
+        controller = self.__controller
+        workflow, function = self.__known(workflow, function)
+        found = controller.running.values() if function is None else controller.running.of(function)
+        profiles, now = controller.scenario.profiles, controller.now
+        return tuple(
+            [
+                batch_of(instance, profiles[instance.shape.name], now)
+                for instance in found
+                if workflow is None or any(task[0].workflow == workflow for task in instance.tasks)
+            ]
+        )
+
+    def spent_usd(self, request: int) -> float:
+        return self.__open(request).cost_usd
 
     def queues(self, *, can_start: bool = False) -> tuple[tuple[str, str], ...]:
         return tuple(self.__waiting.filled(can_start=can_start))
@@ -113,10 +137,7 @@ class ControllerView:
         return invocation.deadline - self.__controller.now
 
     def request(self, request: int) -> Request:
-        state = self.__controller.requests.get(request)
-        if state is None:
-            raise UnknownNameError("open request", str(request), ())
-        return state.request
+        return self.__open(request).request
 
     def is_open(self, request: int) -> bool:
         return request in self.__controller.requests
@@ -128,7 +149,15 @@ class ControllerView:
         except KeyError:
             raise UnknownNameError("function", function, estimates) from None
 
-    def fits(self, function: str, configuration: Configuration, node: str, device: int | None = None) -> bool:
+    def fits(
+        self,
+        function: str,
+        configuration: Configuration,
+        node: str,
+        device: int | None = None,
+        *,
+        evicts: bool = True,
+    ) -> bool:
         controller = self.__controller
         shape = self.__shape(function, configuration)
         state = controller.nodes.get(node)
@@ -136,13 +165,19 @@ class ControllerView:
             raise UnknownNameError("node", node, controller.nodes)
         if function in controller.replicas.sets:
             return controller.replicas.find(function, node, device, configuration.batch) is not None
-        return shape.fits(state, device) or controller.pool.find_starting(shape, state, device) is not None
+        fits = shape.fits(state, device) if evicts else controller.pool.fits_beside(shape, state, device)
+        return fits or controller.pool.find_starting(shape, state, device) is not None
 
-    def place(self, function: str, configuration: Configuration, order: Order = "warm-first") -> str | None:
+    def place(
+        self, function: str, configuration: Configuration, order: Order = "warm-first", *, evicts: bool = True
+    ) -> str | None:
         shape = self.__shapes.get((function, configuration)) or self.__shape(function, configuration)
         if function in self.__scaled:
             return self.__controller.replicas.place(function, configuration.batch)
-        node = self.__placement.find(shape, order)
+        if evicts:
+            node = self.__placement.find(shape, order)
+        else:
+            node = self.__placement.find_beside(shape, order, self.__controller.pool.fits_beside)
         if node is None and shape.flavour.starting and order not in ("warm", "fresh"):
             node = self.__with_starting(shape)
         return None if node is None else node.name
@@ -173,16 +208,12 @@ class ControllerView:
 
     def finishes(self, node: str) -> tuple[float, ...]:
         controller = self.__controller
-        found = []
-        for instance in controller.running.values():
-            if instance.node.name == node:
-                kind = instance.node.kind
-                belief = instance.shape.beliefs[kind]
-                cold_s = instance.cold_s
-                if not instance.is_ready:
-                    cold_s = _start_s(instance, controller.scenario.profiles[instance.shape.name])
-                end = instance.start + cold_s + belief.declared_s * belief.correction
-                found.append(max(controller.now, end))
+        profiles, now = controller.scenario.profiles, controller.now
+        found = [
+            max(now, predicted_end(instance, profiles[instance.shape.name]))
+            for instance in controller.running.values()
+            if instance.node.name == node
+        ]
         return tuple(sorted(found))
 
     def devices(self) -> tuple[DeviceStatus, ...]:
@@ -203,7 +234,14 @@ class ControllerView:
         )
 
     def instances(self, function: str) -> tuple[Instance, ...]:
-        return tuple([_shown(instance) for instance in self.__controller.pool.of(function)])
+        return tuple([shown(instance) for instance in self.__controller.pool.of(function)])
+
+    def counts(self, function: str) -> tuple[Counts, ...]:
+        controller = self.__controller
+        profile = controller.scenario.profiles.get(function)
+        if profile is None:
+            raise UnknownNameError("function", function, controller.scenario.profiles)
+        return controller.pool.counts(function, profile)
 
     def scaled(self, function: str) -> Scale | None:
         found = self.__scaled.get(function)
@@ -216,7 +254,7 @@ class ControllerView:
         state = self.__controller.nodes.get(node)
         if state is None:
             raise UnknownNameError("node", node, self.__controller.nodes)
-        return tuple([_shown(instance) for instance in self.__controller.pool.idle_on(state)])
+        return tuple([shown(instance) for instance in self.__controller.pool.idle_on(state)])
 
     def inputs(self, invocation: Invocation) -> tuple[tuple[str, float], ...]:
         task = self.__controller.waiting.tasks.get(invocation)
@@ -246,6 +284,21 @@ class ControllerView:
                 return node
         return None
 
+    def __open(self, request: int) -> RequestState:
+        state = self.__controller.requests.get(request)
+        if state is None:
+            raise UnknownNameError("open request", str(request), ())
+        return state
+
+    def __known(self, workflow: str | None, function: str | None) -> tuple[str | None, str | None]:
+        """The names themselves, if they are declared."""
+        scenario = self.__controller.scenario
+        if workflow is not None and workflow not in scenario.workflows:
+            raise UnknownNameError("workflow", workflow, scenario.workflows)
+        if function is not None and function not in scenario.functions:
+            raise UnknownNameError("function", function, scenario.functions)
+        return workflow, function
+
     def __line(self, workflow: str | None, function: str | None) -> Line:
         if workflow is None or function is None:
             raise TypeError("a queue is named by both a workflow and a function.")
@@ -265,38 +318,6 @@ class ControllerView:
         return shape
 
 
-def _start_s(instance: InstanceState, profile: Profile) -> float:
-    """How long an instance is predicted to take to start."""
-    declared_s, cut_s = profile.cold_s(instance.node.kind), instance.cut_s
-    if instance.flavour.kernel is None or instance.device is None:
-        return declared_s + cut_s
-    if not instance.load_mb and not instance.starts_executor:
-        return cut_s
-    device = instance.node.node.devices[instance.device.index]
-    return declared_s + load_s(device, instance.load_mb, instance.starts_executor) + cut_s
-
-
 def _has_slice(device: DeviceState | None, shape: Shape) -> bool:
     """Whether nothing must be cut for this on a device; idle instances may hold the slice."""
     return device is None or device.slices is None or device.slices.has_unused(shape.vgpus)
-
-
-def _shown(instance: InstanceState) -> Instance:
-    """An instance as a policy sees it."""
-    function = instance.flavour.function
-    is_running = instance.batch >= 0
-    return Instance(
-        id=instance.id,
-        function=function.name,
-        node=instance.node.name,
-        device=-1 if instance.device is None else instance.device.index,
-        vcpus=instance.vcpus / 1000,
-        vgpus=instance.flavour.vgpus / 1000,
-        memory_gb=instance.configuration.memory_gb or function.memory_gb,
-        is_ready=instance.is_ready,
-        is_idle=instance.is_idle,
-        is_replica=instance.is_replica,
-        is_draining=instance.is_draining,
-        running=len(instance.tasks) if is_running else 0,
-        run_start=instance.start + instance.cold_s if is_running and instance.is_ready else inf,
-    )

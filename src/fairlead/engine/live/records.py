@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from fairlead.engine.core.books import Row
+from fairlead.engine.core.changes import Row
 from fairlead.engine.core.events import Event
 from fairlead.engine.live.eventlog import encode_instant
 from fairlead.model import Refusal

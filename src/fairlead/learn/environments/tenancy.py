@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fairlead.engine.sim.compiled import periods as of
 from fairlead.learn.environments.actions import IS_OVER, NOT_BEGUN, many_actions, raise_reset_needed
 from fairlead.learn.environments.tenants import Ladder, Tenants
-from fairlead.policy.measuring import Measures
+from fairlead.policy.kit.measuring import Measures
 from fairlead.policy.simppo import reward as worth
 from fairlead.policy.simppo.observation import OWN_FIELDS, Encoding, Floats, Observations, State, observe, state_of
 from fairlead.policy.simppo.site import describe_site

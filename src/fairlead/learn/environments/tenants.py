@@ -18,7 +18,7 @@ from fairlead.engine.sim.compiled.packing import random_state
 from fairlead.errors import UncoveredError
 from fairlead.learn.environments.worlds import drawing_of, rates_rps
 from fairlead.model import Configuration
-from fairlead.policy.measuring import stage_goals
+from fairlead.policy.kit.measuring import stage_goals
 from fairlead.profile import Estimate
 from fairlead.workload import AzureLike, Poisson, Scenario
 

@@ -13,7 +13,7 @@ from fairlead.learn.simppo.learner import Floats, Learner
 from fairlead.learn.simppo.settings import MODERN, Settings
 from fairlead.learn.simppo.training import Curve, Progress, StopRule, World, train
 from fairlead.model import Configuration
-from fairlead.policy.measuring import function_slos
+from fairlead.policy.kit.measuring import function_slos
 from fairlead.policy.simppo.agents import agent_numbers
 from fairlead.policy.simppo.checkpoint import Checkpoint, Description, Trained
 from fairlead.policy.simppo.observation import Encoding

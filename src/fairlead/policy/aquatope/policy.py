@@ -43,10 +43,10 @@ from fairlead.model import Configuration, Invocation
 from fairlead.planning.feasibility import could_run
 from fairlead.policy.aquatope.pool import Pool
 from fairlead.policy.base import Action, Plan, Policy, Site, View
-from fairlead.policy.dispatching import Dispatcher, Ranked
-from fairlead.policy.locality import Locality
-from fairlead.policy.options import all_options
-from fairlead.policy.preplanned import Shrinking, step
+from fairlead.policy.kit.dispatching import Dispatcher, Ranked
+from fairlead.policy.kit.locality import Locality
+from fairlead.policy.kit.options import all_options
+from fairlead.policy.kit.preplanned import Shrinking, step
 
 _LOOK_S = 1.0  # how often nodes are listed
 

@@ -11,7 +11,7 @@ from fairlead.model import Configuration, Workflow
 from fairlead.planning.bayesian import Choice, Effort, Space, optimise
 from fairlead.policy.aquatope.trial import P95_DEVIATIONS, Option, Subject, run
 from fairlead.policy.base import Site
-from fairlead.policy.options import Options
+from fairlead.policy.kit.options import Options
 
 _TINY = 1e-12  # logarithms are taken of times and costs, which may be declared as 0
 

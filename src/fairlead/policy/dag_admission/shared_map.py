@@ -10,7 +10,7 @@ import numpy as np
 from fairlead.model import Invocation
 from fairlead.policy.base import Action, Site, View
 from fairlead.policy.dag_admission.placements import DagPlan
-from fairlead.policy.resource_types import OldestFirst, ResourceType
+from fairlead.policy.kit.resource_types import OldestFirst, ResourceType
 
 
 class SharedMap:

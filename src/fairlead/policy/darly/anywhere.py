@@ -50,7 +50,7 @@ from fairlead.policy.darly.features import (
 from fairlead.policy.darly.groups import Group, groups_of, parse_groups
 from fairlead.policy.darly.network import Layer, forward
 from fairlead.policy.darly.outcomes import Outcomes
-from fairlead.policy.weights import fail
+from fairlead.policy.kit.weights import fail
 
 SHIPPED = "any.safetensors"
 

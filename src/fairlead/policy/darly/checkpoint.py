@@ -13,7 +13,7 @@ from fairlead.policy.darly.actions import Scheduler, action_space
 from fairlead.policy.darly.features import NAMES
 from fairlead.policy.darly.network import Array, Layer, layers_of
 from fairlead.policy.darly.observation import QOS_SCALE_S, observation_size
-from fairlead.policy.weights import Form, check_finite, fail, read_weights, write_weights
+from fairlead.policy.kit.weights import Form, check_finite, fail, read_weights, write_weights
 
 Trained = Literal["fullmap", "custom", "kubernetes", "oracle", "any"]
 """What an agent was trained as: one of the four schedulers, or `any`, for any workflow on any cluster."""

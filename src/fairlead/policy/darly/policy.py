@@ -39,7 +39,7 @@ from fairlead.policy.darly.network import forward
 from fairlead.policy.darly.observation import COUNTERS, INPUT_CLASSES, Floats, observe
 from fairlead.policy.darly.outcomes import Outcome, Outcomes
 from fairlead.policy.darly.reward import REFUSED, Weights, reward
-from fairlead.policy.weights import fail
+from fairlead.policy.kit.weights import fail
 
 NODES = ("w01", "w02", "w03", "w04")
 """The nodes that the agents that come with Fairlead were trained for, with the groups of the video workflow."""

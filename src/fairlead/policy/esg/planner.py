@@ -11,8 +11,8 @@ from fairlead.model import Configuration, Invocation, Stage
 from fairlead.planning.search import Method, Search
 from fairlead.planning.split import Split, slo_split
 from fairlead.policy.base import Site, View
-from fairlead.policy.dispatching import Ranked
-from fairlead.policy.options import Options, all_options, graph_of, stage_weights
+from fairlead.policy.kit.dispatching import Ranked
+from fairlead.policy.kit.options import Options, all_options, graph_of, stage_weights
 
 Marks = NDArray[np.bool_]
 

@@ -23,10 +23,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fairlead.policy.base import Action, Policy, Site, View
-from fairlead.policy.dispatching import Dispatcher
 from fairlead.policy.esg.planner import Planner
 from fairlead.policy.esg.warming import Warming
-from fairlead.policy.locality import Locality
+from fairlead.policy.kit.dispatching import Dispatcher
+from fairlead.policy.kit.locality import Locality
 
 
 @dataclass

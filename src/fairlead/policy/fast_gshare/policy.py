@@ -40,7 +40,7 @@ from fairlead.policy.base import Action, Policy, Site, Start, View, Wake, Warm
 from fairlead.policy.fast_gshare.fleet import Fleet, Pod, Queue, Spot
 from fairlead.policy.fast_gshare.instances import Instances, has_room
 from fairlead.policy.fast_gshare.sizing import Size, most_efficient, needed, sizes, superfluous, throughput, weight
-from fairlead.policy.options import Options, all_options, graph_of, stage_weights
+from fairlead.policy.kit.options import Options, all_options, graph_of, stage_weights
 
 
 class _Flow:

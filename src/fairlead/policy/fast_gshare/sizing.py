@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from fairlead.model import Configuration, Price
-from fairlead.policy.options import Options
+from fairlead.policy.kit.options import Options
 
 _SHORTEST_S = 1e-9  # a function that takes no time would have no end of throughput
 

@@ -9,7 +9,7 @@ from fairlead.policy.base import Action, Retire, Site, View, Warm
 from fairlead.policy.infless.offers import Offer, offers, smaller
 from fairlead.policy.infless.room import Room, Spot
 from fairlead.policy.infless.service import Booking, Queue, Service
-from fairlead.policy.options import all_options, graph_of, stage_weights
+from fairlead.policy.kit.options import all_options, graph_of, stage_weights
 
 
 class Fleet:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from fairlead.model import Configuration
-from fairlead.policy.options import Options
+from fairlead.policy.kit.options import Options
 from fairlead.profile import Estimate
 
 _SHORTEST_S = 1e-6  # a rate needs a time above 0

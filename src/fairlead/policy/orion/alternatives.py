@@ -1,7 +1,7 @@
 """What may run instead of a planned configuration for which no warm container has room: near it, the quicker first."""
 
 from fairlead.model import Configuration
-from fairlead.policy.options import Options
+from fairlead.policy.kit.options import Options
 
 
 def alternatives(options: Options, planned: Configuration) -> list[Configuration]:

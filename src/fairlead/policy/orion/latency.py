@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model import Configuration, Workflow
-from fairlead.policy.options import graph_of
+from fairlead.policy.kit.options import graph_of
 from fairlead.policy.orion.distribution import (
     NOW,
     Histogram,

@@ -5,7 +5,7 @@ from math import floor, inf
 
 from fairlead.model import Configuration, Workflow
 from fairlead.policy.base import Site, View
-from fairlead.policy.options import Options, all_options
+from fairlead.policy.kit.options import Options, all_options
 from fairlead.policy.orion.latency import Latency, Relative, State, likely_times
 from fairlead.policy.orion.sizing import next_larger, search
 from fairlead.profile import Estimate

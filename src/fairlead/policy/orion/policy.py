@@ -34,12 +34,12 @@ import numpy as np
 
 from fairlead.model import Configuration, Invocation, Record
 from fairlead.policy.base import Action, Plan, Policy, Site, Start, View
-from fairlead.policy.dispatching import Dispatcher, Ranked
-from fairlead.policy.locality import Locality
+from fairlead.policy.kit.dispatching import Dispatcher, Ranked
+from fairlead.policy.kit.locality import Locality
+from fairlead.policy.kit.preplanned import Shrinking, step
 from fairlead.policy.orion.alternatives import alternatives, by_share
 from fairlead.policy.orion.planner import Limits, Planner, Sized
 from fairlead.policy.orion.prewarming import Prewarming, Run, expected_counts
-from fairlead.policy.preplanned import Shrinking, step
 
 
 @dataclass

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from fairlead.policy.options import Options
+from fairlead.policy.kit.options import Options
 from fairlead.policy.orion.latency import State
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from fairlead.policy.kit.weights import Form, check_finite, fail, read_weights, write_weights
 from fairlead.policy.simppo.network import Activation, Array, Layer, layers_of
 from fairlead.policy.simppo.observation import Encoding, Others, Own
-from fairlead.policy.weights import Form, check_finite, fail, read_weights, write_weights
 
 FORM = Form(
     name="fairlead-simppo",

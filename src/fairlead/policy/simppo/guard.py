@@ -11,7 +11,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.policy.measuring import Measures
+from fairlead.policy.kit.measuring import Measures
 from fairlead.policy.simppo.agents import NO_ANSWER
 from fairlead.policy.simppo.reward import Actions
 

@@ -21,7 +21,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlead.policy.measuring import Measures
+from fairlead.policy.kit.measuring import Measures
 
 Own = Literal["seven", "six"]
 Others = Literal["none", "global4", "global4+var", "meanfield", "meanfield+actions", "concat"]

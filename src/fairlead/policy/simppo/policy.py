@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 
 from fairlead.model import Configuration, Record
 from fairlead.policy.base import Action, Policy, Resize, Scale, Site, View
-from fairlead.policy.ladder import vcpu_rungs
-from fairlead.policy.measuring import Measures, Meter, stage_goals
+from fairlead.policy.kit.ladder import vcpu_rungs
+from fairlead.policy.kit.measuring import Measures, Meter, stage_goals
 from fairlead.policy.simppo import reward as worth
 from fairlead.policy.simppo.agents import Agents, Networks, agent_numbers
 from fairlead.policy.simppo.checkpoint import Checkpoint, read_checkpoint

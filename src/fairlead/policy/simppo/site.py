@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fairlead.model import Cluster, Function, Workflow
-from fairlead.policy.measuring import function_slos, stage_goals
+from fairlead.policy.kit.measuring import function_slos, stage_goals
 from fairlead.policy.simppo.observation import Site
 from fairlead.profile import Estimate
 

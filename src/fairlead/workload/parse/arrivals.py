@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import Cluster, Function, Workflow
 from fairlead.profile import Profile
@@ -15,19 +17,19 @@ from fairlead.workload.arrivals import (
     Deterministic,
     Listed,
     MinuteCounts,
-    OpenLoop,
     Pillar,
     Poisson,
-    Share,
     UniformInterval,
     scale_counts,
 )
 from fairlead.workload.azure import MinuteTrace, read_trace
 from fairlead.workload.parse.load import rate_for_load
 from fairlead.workload.parse.reader import Check, Section, choice, integer, number, one_of_names, text
+from fairlead.workload.streams import OpenLoop, Share, Window
 
 MAX_ARRIVALS = 1e9  # of one entry: beyond, the instants alone take more memory than a machine has
 
+_WINDOW: dict[str, Check] = {"from_s": number, "until_s": number}
 _SPREAD = choice("uniform", "even", "start")
 
 
@@ -119,19 +121,32 @@ def _parse_process(
         return None  # without it, nobody knows which keys belong here
     before = len(entry.faults)
     arrivals = _PROCESSES[process](entry, workflow or "", setting)
+    window = _parse_window(entry, process)
     entry.finish()
     if arrivals is None or workflow is None or len(entry.faults) > before:
         return None
-    if rate_scale == 1:
+    if rate_scale != 1:
+        if isinstance(arrivals, ClosedLoop | Listed):
+            entry.fault("process", f"{process} has no rate, so rate_scale must be 1; got {rate_scale:g}.")
+            return None
+        try:
+            arrivals = arrivals.scaled(rate_scale)
+        except (ValueError, OverflowError) as error:
+            entry.fault(None, f"cannot be multiplied by a rate_scale of {rate_scale:g}: {error}")
+            return None
+    if window is None or isinstance(arrivals, ClosedLoop):
         return arrivals
-    if isinstance(arrivals, ClosedLoop | Listed):
-        entry.fault("process", f"{process} has no rate, so rate_scale must be 1; got {rate_scale:g}.")
+    return msgspec.structs.replace(window, workflow=workflow, process=arrivals)
+
+
+def _parse_window(entry: Section, process: str) -> Window | None:
+    """When the entry begins and ends, around a stand-in for its process; None where it lasts for the whole run."""
+    values = entry.read(_WINDOW)
+    if process == "closed-loop":
+        for key in values:
+            entry.fault(key, "cannot be given for a closed loop, whose users call for the whole run.")
         return None
-    try:
-        return arrivals.scaled(rate_scale)
-    except (ValueError, OverflowError) as error:
-        entry.fault(None, f"cannot be multiplied by a rate_scale of {rate_scale:g}: {error}")
-        return None
+    return entry.build(partial(Window, "", Poisson("", 1.0)), values) if values else None
 
 
 def _simple(

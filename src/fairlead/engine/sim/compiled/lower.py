@@ -15,8 +15,8 @@ from fairlead.engine.sim.compiled.flow import TALLY_COLUMNS
 from fairlead.engine.sim.compiled.memory import Memory
 from fairlead.engine.sim.sharing import has_interference
 from fairlead.model import Configuration
-from fairlead.policy.batching.gathering import by_batch
-from fairlead.policy.remaining import fastest_s, longest_after
+from fairlead.policy.kit.batching.gathering import by_batch
+from fairlead.policy.kit.remaining import fastest_s, longest_after
 from fairlead.profile import Profile
 from fairlead.workload import Scenario
 

@@ -44,8 +44,8 @@ from fairlead.engine.sim.compiled.scaling import most_to_start, scale
 from fairlead.engine.sim.compiled.views import compiled, ints, reals
 from fairlead.model import Configuration
 from fairlead.policy import Policy
-from fairlead.policy.headcount import ROUNDING
 from fairlead.policy.hpa import Hpa
+from fairlead.policy.kit.headcount import ROUNDING
 from fairlead.policy.knative import Knative
 
 NOBODY, KNATIVE, HPA, ASKED = range(4)

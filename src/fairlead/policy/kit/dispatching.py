@@ -15,7 +15,7 @@ from itertools import islice
 
 from fairlead.model import Configuration, Invocation
 from fairlead.policy.base import Action, Plan, Searched, Start, View, Wake, Warm
-from fairlead.policy.locality import Locality
+from fairlead.policy.kit.locality import Locality
 
 Queue = tuple[str, str]
 

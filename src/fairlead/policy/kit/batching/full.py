@@ -7,7 +7,7 @@ from itertools import islice
 
 from fairlead.model import Configuration, Invocation, Record
 from fairlead.policy.base import Order, Site, Start, View
-from fairlead.policy.batching.gathering import Gathering, Step, Urgency
+from fairlead.policy.kit.batching.gathering import Gathering, Step, Urgency
 
 
 class Full:

@@ -16,9 +16,9 @@ delayed batching.
 
 from fairlead.model import Invocation, Record
 from fairlead.policy.base import Order, Site, View
-from fairlead.policy.batching.full import Full
-from fairlead.policy.batching.gathering import Step, Urgency
-from fairlead.policy.remaining import fastest_s, shares
+from fairlead.policy.kit.batching.full import Full
+from fairlead.policy.kit.batching.gathering import Step, Urgency
+from fairlead.policy.kit.remaining import fastest_s, shares
 
 GROWTH = 1.0
 BACK_OFF = 0.9  # far less than the half of congestion control: the best size hardly moves

@@ -23,10 +23,10 @@ from math import inf
 from typing import Literal, get_args
 
 from fairlead.policy.base import Site
-from fairlead.policy.batching.aimd import Aimd
-from fairlead.policy.batching.deadline import Deadline
-from fairlead.policy.batching.full import Full
-from fairlead.policy.batching.gathering import Batcher, Step, Urgency, starts
+from fairlead.policy.kit.batching.aimd import Aimd
+from fairlead.policy.kit.batching.deadline import Deadline
+from fairlead.policy.kit.batching.full import Full
+from fairlead.policy.kit.batching.gathering import Batcher, Step, Urgency, starts
 
 __all__ = [
     "Aimd",

@@ -8,7 +8,7 @@ plan was kept can be read from the records: `planned` against what ran.
 from collections.abc import Mapping
 
 from fairlead.model import Configuration
-from fairlead.policy.options import Options
+from fairlead.policy.kit.options import Options
 
 
 def step(stage: str, configuration: Configuration) -> str:

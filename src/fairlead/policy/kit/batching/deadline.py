@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from fairlead.model import Configuration, Invocation, Record
 from fairlead.policy.base import Order, Site, Start, View
-from fairlead.policy.batching.gathering import Gathering, Step, Urgency
-from fairlead.policy.remaining import fastest_s, longest_after
+from fairlead.policy.kit.batching.gathering import Gathering, Step, Urgency
+from fairlead.policy.kit.remaining import fastest_s, longest_after
 
 SMOOTHING = 0.125  # weight of the newest gap between arrivals
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from fairlead.model import Record, Workflow
 from fairlead.policy.base import View
-from fairlead.policy.remaining import fastest_s, longest_after, shares
+from fairlead.policy.kit.remaining import fastest_s, longest_after, shares
 from fairlead.profile import Estimate
 
 Reals = NDArray[np.float64]

@@ -1,0 +1,1 @@
+"""What policies share: queues, capacity, reservations in time, batching, measuring. None of it is a policy."""
