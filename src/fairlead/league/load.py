@@ -2,15 +2,18 @@
 
 from dataclasses import replace
 
-from fairlead.workload import Arrivals, ClosedLoop, Listed, Scenario
-from fairlead.workload.arrivals import OpenLoop
+import msgspec
+
+from fairlead.workload import Arrivals, ClosedLoop, Listed, Scenario, Share, Window
+from fairlead.workload.streams import OpenLoop
 
 
 def at_load(scenario: Scenario, load: float) -> Scenario:
     """The scenario with `load` times its arrivals; 1 is the scenario itself.
 
     Rates and counts are multiplied, a trace's counts minute by minute. A closed loop gets `load` times its users,
-    rounded, and at least one. Listed instants are divided by `load`: the same requests come faster or slower.
+    rounded, and at least one. Listed instants are divided by `load`: the same requests come faster or slower. A window
+    in time stays where it is.
     """
     if load == 1:
         return scenario
@@ -33,5 +36,7 @@ def _scaled(process: Arrivals | ClosedLoop, load: float) -> Arrivals | ClosedLoo
         return ClosedLoop(process.workflow, max(1, round(process.users * load)), process.think_s, process.think)
     if isinstance(process, Listed):
         return Listed(process.workflow, tuple(instant / load for instant in process.at))
-    assert isinstance(process, OpenLoop)
+    assert isinstance(process, OpenLoop), process
+    if isinstance(process, Share | Window):
+        return msgspec.structs.replace(process, process=_scaled(process.process, load))
     return process.scaled(load)

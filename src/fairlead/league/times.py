@@ -5,7 +5,7 @@ from math import isfinite
 
 from fairlead.league.catalogue import TimesRule
 from fairlead.league.load import offered_rps
-from fairlead.workload import Arrivals, Burst, ClosedLoop, Listed, Pillar, Scenario, Share
+from fairlead.workload import Arrivals, Burst, ClosedLoop, Listed, Pillar, Scenario, Share, Window
 
 
 def shortened(scenario: Scenario, load: float, rule: TimesRule) -> Scenario:
@@ -51,4 +51,4 @@ def _has_own_times(scenario: Scenario) -> bool:
 
 def _is_fixed(process: Arrivals | ClosedLoop) -> bool:
     inner = process.process if isinstance(process, Share) else process
-    return isinstance(inner, ClosedLoop | Burst | Pillar | Listed)
+    return isinstance(inner, ClosedLoop | Burst | Pillar | Listed | Window)
