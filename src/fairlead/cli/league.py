@@ -26,10 +26,11 @@ from fairlead.league.plan import (
     file_entrant,
     full_scenarios,
     shipped_entrant,
+    shipped_names,
     unregistered,
 )
 from fairlead.league.workers import cores
-from fairlead.workload import load_scenario, shipped_scenarios
+from fairlead.workload import load_scenario
 
 
 def league(
@@ -139,7 +140,7 @@ def plan_league(
     if not names:
         names, notes = full_scenarios(chosen) if is_full else core_scenarios(chosen)
     notes += [] if policies else unregistered(chosen)
-    shipped = shipped_scenarios()
+    shipped = shipped_names()
     entrants: list[Entrant] = []
     for name in names:
         path, _ = split_address(name)

@@ -1,7 +1,8 @@
 """Which runs a league consists of: every policy on every scenario, at every load, with every seed."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cache
 
 from fairlead.errors import ConfigError, Fault, UnknownPolicyError
 from fairlead.league.catalogue import Catalogue
@@ -72,9 +73,15 @@ class Plan:
         return tuple(dict.fromkeys(run.cell for run in self.runs))
 
 
+@cache
+def shipped_names() -> tuple[str, ...]:
+    """The names of all shipped scenarios; read once, since every file is parsed for it."""
+    return tuple(shipped_scenarios())
+
+
 def core_scenarios(chosen: Catalogue) -> tuple[list[str], list[str]]:
     """The shipped scenarios of the core league, and notes about listed ones that are not shipped."""
-    shipped = shipped_scenarios()
+    shipped = shipped_names()
     missing = [name for name in chosen.core if name not in shipped]
     notes = [f"Not shipped, so left out of the core league: {', '.join(missing)}."] if missing else []
     return [name for name in chosen.core if name in shipped], notes
@@ -82,7 +89,7 @@ def core_scenarios(chosen: Catalogue) -> tuple[list[str], list[str]]:
 
 def full_scenarios(chosen: Catalogue) -> tuple[list[str], list[str]]:
     """Every shipped scenario of the full league, and notes about those left out."""
-    kept = [name for name in shipped_scenarios() if name not in chosen.left_out]
+    kept = [name for name in shipped_names() if name not in chosen.left_out]
     return kept, [f"Left out: {name} ({reason})." for name, reason in chosen.left_out.items()]
 
 
@@ -166,8 +173,9 @@ def make_plan(entrants: Sequence[Entrant], seeds: int, notes: Iterable[str] = ()
     simulator = simulator_hash()
     runs = []
     for entrant in entrants:
+        known: dict[int, str] = {}
         for load, scenario in entrant.at.items():
-            content = _content_hash(scenario)
+            content = _content_hash(scenario, known)
             for policy in entrant.policies:
                 decided = replace(scenario, policy=_choice(scenario, policy))
                 who = hash_value((simulator, content, decided.policy, policy_hash(policy)))
@@ -179,10 +187,19 @@ def make_plan(entrants: Sequence[Entrant], seeds: int, notes: Iterable[str] = ()
     return Plan(entrants=tuple(entrants), runs=tuple(runs), seeds=tuple(range(seeds)), notes=tuple(notes))
 
 
-def _content_hash(scenario: Scenario) -> str:
-    """The hash of a scenario without its policy, and with the code of its scaler."""
-    plain = replace(scenario, policy=PolicyChoice(name=""), description="", sweep=None)
-    return hash_value((plain, policy_hash(scenario.scaler.name) if scenario.scaler else ""))
+def _content_hash(scenario: Scenario, known: dict[int, str]) -> str:
+    """The hash of a scenario without its policy, and with the code of its scaler.
+
+    `known` has the hashes of values by their identity: the loads of an entrant share all but times and arrivals.
+    """
+    parts = []
+    for field in fields(scenario):
+        if field.name not in ("policy", "description", "sweep"):
+            value = getattr(scenario, field.name)
+            if id(value) not in known:
+                known[id(value)] = hash_value(value)
+            parts.append((field.name, known[id(value)]))
+    return hash_value((parts, policy_hash(scenario.scaler.name) if scenario.scaler else ""))
 
 
 def _choice(scenario: Scenario, policy: str) -> PolicyChoice:

@@ -45,8 +45,10 @@ def run_in_workers(works: Sequence[Work], jobs: int, limit_s: float) -> Generato
 
     When the iteration is left early, the workers are ended at once.
     """
-    crew = [_Worker() for _ in range(min(jobs, len(works)))]
+    crew: list[_Worker] = []
     try:
+        while len(crew) < min(jobs, len(works)):
+            crew.append(_Worker())
         waiting = iter(enumerate(works))
         left = len(works)
         while left:
