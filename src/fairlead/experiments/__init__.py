@@ -153,6 +153,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.simppo_reference.run",
         8,
     ),
+    "league": Experiment(
+        "The core league: every general dispatcher on every scenario of it, three loads, three seeds",
+        "fairlead.experiments.league.run",
+        60,
+    ),
     "table-4.1": Experiment(
         "Serverless accelerators, Table 4.1: FIFO, Clockwork and admission control on one CPU and one GPU",
         "fairlead.experiments.table_4_1.run",

@@ -1,0 +1,33 @@
+"""The core league: its standings, its heat map, and one row per scenario, load and policy."""
+
+from fairlead.experiments.cases import Progress, origin, read_settings
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.league import Cache, catalogue, default_folder, run_league, standings, tabulate
+from fairlead.league.document import league_rows
+from fairlead.league.page import describe_failures, finding, heat_map_file
+from fairlead.league.plan import core_plan
+from fairlead.league.workers import cores
+
+_TITLE = "SLO attainment of every policy in the core league"
+
+
+def run(*, quick: bool, progress: Progress) -> Reproduction:
+    """Find in the cache or do every run of the core league."""
+    settings = read_settings("fairlead.experiments.league")
+    plan = core_plan(catalogue(), **(settings["quick"] if quick else {}))
+    done = run_league(plan, Cache(default_folder()), jobs=cores(), limit_s=settings["limit_s"], progress=progress)
+    table = tabulate(plan, done.outcomes)
+    notes = [
+        f"{one.policy}: level with the best in {one.level} of {one.cells} cells; behind it by "
+        f"{100 * one.mean_regret:.1f} points on average, {100 * one.worst_regret:.1f} at worst "
+        f"({one.worst_at.scenario} at load {one.worst_at.load:g})."
+        for one in standings(table)
+    ]
+    return Reproduction(
+        name="league",
+        title="The core league",
+        claims=(),
+        rows=tuple(league_rows(table)),
+        notes=(origin(plan.seeds), finding(table), *notes, *plan.notes, *describe_failures(table)),
+        figures=(Figure(name="league", title=_TITLE, svg=heat_map_file(table)),),
+    )
