@@ -77,10 +77,21 @@ def paired(values: Sequence[float], others: Sequence[float], factor: float = 1.0
 
 
 def paired_ratio(values: Sequence[float], others: Sequence[float]) -> Measured:
-    """`values` over `others`, pair by pair; not known where a divisor is zero."""
-    if not all(others):
-        return Measured(sum(values) / sum(others) if sum(others) else inf, -inf, inf)
-    return sampled([value / other for value, other in zip(values, others, strict=True)])
+    """The mean of `values` over that of `others`, which are of the same seeds; by the delta method on the pairs."""
+    shares = linearised(values, others)
+    return Measured(inf, -inf, inf) if shares is None else sampled(shares)
+
+
+def linearised(values: Sequence[float], others: Sequence[float]) -> list[float] | None:
+    """What each pair contributes to the quotient of the two means; None if the divisor is zero.
+
+    Their mean is that quotient, and the interval of their mean is that of the quotient to first order.
+    """
+    value, other = sum(values) / len(values), sum(others) / len(others)
+    if not other:
+        return None
+    ratio = value / other
+    return [ratio + (one - ratio * two) / other for one, two in zip(values, others, strict=True)]
 
 
 def _root(one: float, other: float) -> float:
@@ -105,6 +116,10 @@ class Rule:
             is_inside = self.low <= figure.low and figure.high <= self.high
             is_outside = figure.high < self.low or self.high < figure.low
         return "met" if is_inside else "not met" if is_outside else "not decided"
+
+    def margin(self, figure: Measured) -> float:
+        """How far the interval of a figure is from the nearer end of the region; negative beyond it."""
+        return min(figure.low - self.low, self.high - figure.high)
 
 
 def at_least(bar: float, text: str | None = None) -> Rule:
@@ -162,7 +177,7 @@ class Claim:
     note: str | None = None
 
 
-ONE_RUN = "One run of a noisy figure has no interval and decides nothing; at least two are needed, better five."
+NO_INTERVAL = "Not decided: the rows have one run of this figure, or no interval. At least two seeds are needed, better five."
 
 
 def decide(
@@ -191,9 +206,10 @@ def decide_all(
     """A claim of several parts, each with its own bar; the interval shown is that of the part that decides."""
     verdicts = [part.verdict(figure) for part, figure in parts]
     verdict = conjunction(verdicts)
-    decisive = parts[verdicts.index(verdict)][1]
+    deciding = [part for part, own in zip(parts, verdicts, strict=True) if own == verdict]
+    decisive = min(deciding, key=lambda part: part[0].margin(part[1]))[1]
     if verdict == "not decided" and decisive.interval is None:
-        note = f"{note} {ONE_RUN}" if note else ONE_RUN
+        note = f"{note} {NO_INTERVAL}" if note else NO_INTERVAL
     return Claim(
         claim=claim,
         paper=paper,

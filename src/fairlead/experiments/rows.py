@@ -8,9 +8,11 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
+from statistics import fmean
 from typing import Any
 
 from fairlead.experiments.claims import Measured, around, exact, paired, paired_ratio, sampled
+from fairlead.report import estimate
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -57,6 +59,14 @@ def by_seed(values: Iterable[float], digits: int = 4) -> str:
     return " ".join(f"{value:.{digits}f}" for value in values)
 
 
+def columns(figure: str, values: Sequence[float], digits: int) -> dict[str, object]:
+    """The columns of a figure that was measured with several seeds: mean, half of its interval, and every seed."""
+    found = estimate(values)
+    half = None if found.half_width is None else round(found.half_width, digits)
+    mean = round(found.mean, digits)
+    return {figure: mean, f"{figure}_half_width": half, f"{figure}{_BY_SEED}": by_seed(values, digits)}
+
+
 def seeds_of(row: Row, figure: str) -> list[float] | None:
     """The value of every seed, if the row has them."""
     cell = row.get(figure + _BY_SEED)
@@ -90,6 +100,15 @@ def quotient(row: Row, other: Row, figure: str) -> Measured:
     if ours is not None and theirs is not None:
         return paired_ratio(ours, theirs)
     return measured(row, figure).over(measured(other, figure))
+
+
+def averaged(rows: Rows, figure: str) -> Measured:
+    """The mean of a figure over rows of the same seeds, seed by seed; not known if a row has no seeds."""
+    values = [seeds_of(row, figure) for row in rows]
+    whole = [own for own in values if own is not None]
+    if len(whole) < len(rows):
+        return around(fmean(float(row[figure]) for row in rows), None)
+    return sampled([fmean(own) for own in zip(*whole, strict=True)])
 
 
 def pick(rows: Rows, **wanted: object) -> Row:
