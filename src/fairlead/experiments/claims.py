@@ -32,7 +32,8 @@ class Measured:
     def minus(self, other: "Measured", factor: float = 1.0) -> "Measured":
         """This figure minus `factor` times an independent one: variances add up, hence squares of half widths."""
         return around(
-            self.mean - factor * other.mean, _root(self._half_width, factor * other._half_width)  # noqa: SLF001
+            self.mean - factor * other.mean,
+            _root(self._half_width, factor * other._half_width),
         )
 
     def over(self, other: "Measured") -> "Measured":
@@ -41,7 +42,7 @@ class Measured:
             return Measured(self.mean / other.mean if other.mean else inf, -inf, inf)
         quotient = self.mean / other.mean
         part = self._half_width / other.mean
-        return around(quotient, _root(part, quotient * other._half_width / other.mean))  # noqa: SLF001
+        return around(quotient, _root(part, quotient * other._half_width / other.mean))
 
     @property
     def _half_width(self) -> float:
@@ -177,7 +178,9 @@ class Claim:
     note: str | None = None
 
 
-NO_INTERVAL = "Not decided: the rows have one run of this figure, or no interval. At least two seeds are needed, better five."
+NO_INTERVAL = (
+    "Not decided: the rows have one run of this figure, or no interval. At least two seeds are needed, better five."
+)
 
 
 def decide(
@@ -190,7 +193,9 @@ def decide(
     note: str | None = None,
 ) -> Claim:
     """A claim that is met if the rule accepts every figure, and not met if it rejects one."""
-    return decide_all(claim, rule.text, [(rule, each) for each in figures], paper=paper, ours=ours, kind=kind, note=note)
+    return decide_all(
+        claim, rule.text, [(rule, each) for each in figures], paper=paper, ours=ours, kind=kind, note=note
+    )
 
 
 def decide_all(
@@ -241,7 +246,7 @@ def conjunction(verdicts: Sequence[Verdict]) -> Verdict:
     """Not met if one is not met, else not decided if one is not decided, else met."""
     for worst in ("not met", "not decided"):
         if worst in verdicts:
-            return worst  # type: ignore[return-value] # one of the three
+            return worst
     return "met"
 
 

@@ -97,15 +97,15 @@ def _hits(setting: str, own: Mapping[str, Row], kind: Kind) -> Claim:
     rivals = [policy for policy in own if policy != ESG]
     ahead = [rival for rival in rivals if rates[rival] >= rates[ESG]]
     note = (
-        "The slides have 36 to 61 % above INFless and FaST-GShare, 46 to 80 % above Orion and Aquatope: the least of them "
-        "is the bar."
+        "The slides have 36 to 61 % above INFless and FaST-GShare, 46 to 80 % above Orion and Aquatope: the least of "
+        "them is the bar."
     )
     if ahead:
         note += (
             f" {setting}: {_and(ahead)} reach{'es' if len(ahead) == 1 else ''} "
             f"{', '.join(f'{rates[rival]:.2f} %' for rival in ahead)} at "
-            f"{', '.join(str(own[rival]['cost_to_esg']) for rival in ahead)} times ESG's cost: with objectives that its "
-            "fixed plan can meet and room to spare, there is nothing to adapt to."
+            f"{', '.join(str(own[rival]['cost_to_esg']) for rival in ahead)} times ESG's cost: with objectives that "
+            "its fixed plan can meet and room to spare, there is nothing to adapt to."
         )
     return decide(
         f"{setting}: ESG has a higher hit rate than every rival",
@@ -213,12 +213,10 @@ def _misses(table: Mapping[tuple[str, str], Row], named: Sequence[str], kind: Ki
 def _best(table: Mapping[tuple[str, str], Row], settings: Sequence[str], policies: Sequence[str], kind: Kind) -> Claim:
     rivals = [policy for policy in policies if policy != ESG]
     best = {s: max(policies, key=lambda policy: table[s, policy]["attainment"]) for s in settings}
-    ahead = [
-        s for s in settings if table[s, ESG]["attainment"] >= table[s, best[s]]["attainment"]
-    ]
+    ahead = [s for s in settings if table[s, ESG]["attainment"] >= table[s, best[s]]["attainment"]]
     others = [
-        f"{s}: {best[s]} {100 * table[s, best[s]]['attainment']:.2f} % against {100 * table[s, ESG]['attainment']:.2f} % "
-        f"at {table[s, best[s]]['cost_to_esg']:.2f} times the cost"
+        f"{s}: {best[s]} {100 * table[s, best[s]]['attainment']:.2f} % against {100 * table[s, ESG]['attainment']:.2f} "
+        f"% at {table[s, best[s]]['cost_to_esg']:.2f} times the cost"
         for s in settings
         if s not in ahead
     ]

@@ -17,7 +17,7 @@ from fairlead.report import estimate
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
-_BY_SEED = "_by_seed"
+BY_SEED = "_by_seed"
 _HALF_WIDTHS = ("_interval", "_half_width")
 _WORDS: Mapping[str, object] = {"": None, "True": True, "False": False}
 
@@ -64,12 +64,12 @@ def columns(figure: str, values: Sequence[float], digits: int) -> dict[str, obje
     found = estimate(values)
     half = None if found.half_width is None else round(found.half_width, digits)
     mean = round(found.mean, digits)
-    return {figure: mean, f"{figure}_half_width": half, f"{figure}{_BY_SEED}": by_seed(values, digits)}
+    return {figure: mean, f"{figure}_half_width": half, f"{figure}{BY_SEED}": by_seed(values, digits)}
 
 
 def seeds_of(row: Row, figure: str) -> list[float] | None:
     """The value of every seed, if the row has them."""
-    cell = row.get(figure + _BY_SEED)
+    cell = row.get(figure + BY_SEED)
     return None if cell is None else [float(value) for value in str(cell).split()]
 
 
@@ -78,7 +78,9 @@ def measured(row: Row, figure: str) -> Measured:
     values = seeds_of(row, figure)
     if values is not None:
         return sampled(values)
-    return around(float(row[figure]), next((row[figure + s] for s in _HALF_WIDTHS if row.get(figure + s) is not None), None))
+    return around(
+        float(row[figure]), next((row[figure + s] for s in _HALF_WIDTHS if row.get(figure + s) is not None), None)
+    )
 
 
 def number(row: Row, figure: str) -> Measured:

@@ -124,9 +124,9 @@ def _signals_claim(totals: Rows) -> Claim:
         f"correlation of pressure made and seen at least {_LEAST_CORRELATION:g}, each rise at least {_LEAST_RISE:g}",
         parts,
         paper="required of the monitor",
-        ours={key: _spread([float(r[key]) for r in totals if r.get(key) is not None]) for key in ("correlation", *RISES)}
-        if parts[0][1].interval
-        else "the rows have no signals",
+        ours={
+            key: _spread([float(r[key]) for r in totals if r.get(key) is not None]) for key in ("correlation", *RISES)
+        },
         kind="own",
     )
 

@@ -28,9 +28,7 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     )
 
 
-def _rows(
-    table: Mapping[str, Cell], boxes: Mapping[str, Mapping[str, Sequence[float]]]
-) -> Iterator[dict[str, object]]:
+def _rows(table: Mapping[str, Cell], boxes: Mapping[str, Mapping[str, Sequence[float]]]) -> Iterator[dict[str, object]]:
     for workflow, own in boxes.items():
         for label, quantiles in own.items():
             names = ("p5", "p25", "p50", "p75", "p95")

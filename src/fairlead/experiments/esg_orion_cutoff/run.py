@@ -14,7 +14,6 @@ _MATTERS = 0.1  # of the hit rate: less is no dependence worth the name
 _SEEN = 0.01  # of the hit rate: less is not told
 
 
-
 def run(*, quick: bool, progress: Progress) -> Reproduction:
     """Three settings, each with Orion at every limit and the two others once."""
     settings = read_settings(__package__)

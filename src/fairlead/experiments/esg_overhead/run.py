@@ -173,8 +173,8 @@ def judge(rows: Rows) -> Iterator[Claim]:
             paper=f"> {least:.0f} times",
             ours=f"{brute_ms / median_ms:,.0f} times: {brute_ms:.1f} ms against {median_ms:.3f} ms",
             note=(
-                f"Our brute force is compiled: {brute_ms * 1e6 / paths:.1f} ns for each of {paths:,} paths, where theirs "
-                f"took {printed['brute_force_ms'] * 1e6 / paths:.0f} ns. It is "
+                f"Our brute force is compiled: {brute_ms * 1e6 / paths:.1f} ns for each of {paths:,} paths, where "
+                f"theirs took {printed['brute_force_ms'] * 1e6 / paths:.0f} ns. It is "
                 f"{printed['brute_force_ms'] / brute_ms:,.0f} times as fast as theirs, and that is what a search is "
                 "compared with."
             ),

@@ -1,6 +1,7 @@
 """What the papers say of contention and of idle GPUs, beside what the runs gave."""
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from fairlead.experiments.cases import read_settings
@@ -14,8 +15,8 @@ GEMM = "complex GEMM"
 Curve = Mapping[int, Row]  # by clients
 
 _FROM_INPUT = (
-    "Called a fit: both sides are close to what was put in, the authors' throughput of one GPU alone, as a kernel and as "
-    "an actor."
+    "Called a fit: both sides are close to what was put in, the authors' throughput of one GPU alone, as a kernel and "
+    "as an actor."
 )
 _STARTS = (
     "Called a fit. That a contended actor starts for every request is a result of the policy; how long a start takes "
@@ -126,7 +127,7 @@ def _cost(rows: Rows) -> Claim:
     return decide(
         "A KaaS user pays least and a serverful one most, at every utilisation",
         below(0, "KaaS less than FaaS, FaaS less than serverful, seed by seed"),
-        *(difference(by[u, a], by[u, b], figure) for u in levels for a, b in zip(order, order[1:], strict=False)),
+        *(difference(by[u, a], by[u, b], figure) for u in levels for a, b in pairwise(order)),
         paper="yes",
         ours=", ".join(" / ".join(f"{by[u, user][figure]:.3g}" for user in (SERVERFUL, FAAS, KAAS)) for u in levels),
         note=f"USD per thousand requests, serverful / FaaS with its keep-alive / KaaS, at a utilisation of {levels}.",

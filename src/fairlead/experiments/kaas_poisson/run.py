@@ -132,7 +132,9 @@ def _srtf_wait(settings: Mapping[str, Any], rows: Rows) -> Claim:
 
     loads = [load, *settings["srtf_loads"]]
     waits = {mix: {at: float(bert(mix, at)["wait_BERT"]) for at in loads} for mix in settings["mixes"]}
-    higher = "; ".join(f"{mix}: " + ", ".join(f"{wait:.0f} at {at:g}" for at, wait in own.items()) for mix, own in waits.items())
+    higher = "; ".join(
+        f"{mix}: " + ", ".join(f"{wait:.0f} at {at:g}" for at, wait in own.items()) for mix, own in waits.items()
+    )
     about = " or ".join(f"{min(own, key=lambda at: abs(own[at] - paper)):g} ({mix})" for mix, own in waits.items())
     clairvoyant = " and ".join(f"{bert(mix, load, 'SRTF, clairvoyant')['wait_BERT']:.0f}" for mix in waits)
     figures = {mix: measured(bert(mix, load), "wait_BERT") for mix in waits}

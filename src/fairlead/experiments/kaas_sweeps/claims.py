@@ -85,7 +85,9 @@ def _columns(sweep: Sweep, figure: str = "wait") -> dict[str, str]:
 
 
 def _longest(claim: str, sweep: Sweep, note: str) -> Claim:
-    longest = {value: max((row[policy] for policy in PAPER), key=lambda one: one["wait"]) for value, row in sweep.items()}
+    longest = {
+        value: max((row[policy] for policy in PAPER), key=lambda one: one["wait"]) for value, row in sweep.items()
+    }
     return decide(
         claim,
         above(0, "longer than under every rival, seed by seed"),

@@ -36,8 +36,8 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
             origin(seeds),
             "Load is sum(rate x execution time) / GPUs, with equal rates of both models; mode online.",
             "The report gives these sweeps as figures without numbers, so its side is what its text says of them.",
-            "No effect means that the wait at the greatest value over that at the least is within a factor of 1.5, with "
-            "its whole interval. Differences and ratios are taken seed by seed.",
+            "No effect means that the wait at the greatest value over that at the least is within a factor of 1.5, "
+            "with its whole interval. Differences and ratios are taken seed by seed.",
         ),
     )
 

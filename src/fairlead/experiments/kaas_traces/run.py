@@ -29,8 +29,8 @@ _WHY = (
 )
 
 _FITTED = (
-    "A fit: three times (6 and 2 for a cold and a warm ResNet, 18 for a cold BERT) were chosen so that the printed traces "
-    "follow. They fit all five traces at once, with 20 starts."
+    "A fit: three times (6 and 2 for a cold and a warm ResNet, 18 for a cold BERT) were chosen so that the printed "
+    "traces follow. They fit all five traces at once, with 20 starts."
 )
 _CHOSEN = f"{_FITTED} MLFQS draws at random: the seed was chosen too, and one in sixteen gives this trace."
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -47,7 +48,7 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     runs = []
     for i, seed in enumerate(seeds):
         trace, source = _trace(settings, quick, seed)
-        runs.append(_run(settings, trace, seed, lambda done, what, i=i: progress((i + done) / len(seeds), what)))
+        runs.append(_run(settings, trace, seed, partial(_part, progress, i, len(seeds))))
     rows = [_merged(own) for own in zip(*runs, strict=True)]
     return Reproduction(
         name="keep-alive",
@@ -55,14 +56,19 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
         rows=tuple(rows),
         figures=_figures(settings, rows),
         notes=(
-            f"Trace: {source}: {len(trace)} functions, {trace.invocations:,} calls in {trace.minutes} minutes; means over "
-            f"{len(seeds)} seeds." + (" Calls are Poisson but for timers." if source == _GENERATED else ""),
+            f"Trace: {source}: {len(trace)} functions, {trace.invocations:,} calls in {trace.minutes} minutes; means "
+            f"over {len(seeds)} seeds." + (" Calls are Poisson but for timers." if source == _GENERATED else ""),
             "Wasted memory is that of idle instances until the last call; 100 % is that of fixed "
             f"{settings['reference_minutes']} min with ample memory. A cold start takes {settings['cold_start_s']:g} s "
             "for every function: the trace does not say.",
             "The papers' figures are recalled, not checked against the texts. Theirs are two weeks of the whole trace.",
         ),
     )
+
+
+def _part(progress: Progress, done: int, parts: int, share: float, what: str) -> None:
+    """Progress within one of several equal parts."""
+    progress((done + share) / parts, what)
 
 
 def _run(settings: Mapping[str, Any], trace: Trace, seed: int, progress: Progress) -> list[dict[str, Any]]:
@@ -81,9 +87,7 @@ def _merged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The means over the seeds, and the seeds of what claims are about."""
     first = ("where", "memory", "rule", "cold_percent", "cold_percent_p75", "wasted_percent")
     names = [*first, *(name for name in runs[0] if name not in first)]
-    means = {
-        name: runs[0][name] if name in first[:3] else round(fmean(one[name] for one in runs), 4) for name in names
-    }
+    means = {name: runs[0][name] if name in first[:3] else round(fmean(one[name] for one in runs), 4) for name in names}
     return means | {f"{name}_by_seed": by_seed((one[name] for one in runs), n) for name, n in _JUDGED.items()}
 
 
@@ -225,8 +229,8 @@ def _memory_claim(where: str, rival: str, ours: Rows, theirs: Rows) -> Claim:
     note = f"Not at {', '.join(worse)} of the memory." if worse else None
     if worse and where == _ALL:
         note = (
-            f"{note} The frequency is the function's: a busy function that once needed many instances at a time keeps the "
-            "worth of all of them, and they stay while rare functions go. Among rare functions alone this does not arise."
+            f"{note} The frequency is the function's: a busy function that once needed many instances at a time keeps "
+            "the worth of all of them, and they stay while rare functions go. Among rare functions this does not arise."
         )
     return decide(
         f"Greedy-dual has at most the cold starts of {rival} on the same server ({where})",

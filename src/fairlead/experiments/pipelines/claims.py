@@ -43,9 +43,9 @@ def _reduction(table: Mapping[str, Any], rows: Rows, pipeline: str) -> Claim:
         paper=f"{paper:.1%}",
         ours=f"{ours.mean:.1%}",
         note=(
-            f"Modelled, at an assumed {table['call_s'] * 1e3:g} ms per call through the front end. The graph alone, with "
-            f"calls that cost nothing, would give {by_call[0]:.1%}; the printed figure takes {about} per call. The "
-            "printed unit, ms, can only be seconds."
+            f"Modelled, at an assumed {table['call_s'] * 1e3:g} ms per call through the front end. The graph alone, "
+            f"with calls that cost nothing, would give {by_call[0]:.1%}; the printed figure takes {about} per call. "
+            "The printed unit, ms, can only be seconds."
         ),
     )
 
@@ -77,8 +77,8 @@ def _ratio_of_pipelines(table: Mapping[str, Any], rows: Rows) -> Claim:
         note=(
             f"Ours: {ensemble['latency_ms']:.0f} ms and {cascade['latency_ms']:.0f} ms. With the models that Cloudflow "
             "names both pipelines wait for ResNet-101 once, and the cascade in some cases for Inception v3 besides: "
-            "about twice as long at the most, whatever the machine. The cascade of the report must have had other models "
-            "or inputs."
+            "about twice as long at the most, whatever the machine. The cascade of the report must have had other "
+            "models or inputs."
         ),
     )
 
@@ -119,9 +119,7 @@ def _optimisations(part: Mapping[str, Any], rows: Rows, pipeline: str) -> Iterat
     off = {"fusion": False, "copies": 1, "batching": "none"}
 
     def claim(what: str, load: str, figure: str, **on: object) -> Claim:
-        before, after = (
-            pick(rows, part="latency", pipeline=pipeline, load=load, **{**off, **how}) for how in ({}, on)
-        )
+        before, after = (pick(rows, part="latency", pipeline=pipeline, load=load, **{**off, **how}) for how in ({}, on))
         return decide(
             f"{pipeline}, {load} load: {what} lowers {_NAMES[figure]}",
             below(0, "lower, seed by seed"),

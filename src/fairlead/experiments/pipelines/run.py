@@ -122,7 +122,10 @@ def _figures(part: str, runs: Runs) -> Row:
     estimates = runs.estimates
     if part == "throughput":
         answers = "goodput_rps"
-        return {"answers_rps": round(estimates[answers].mean, 2), "answers_rps_by_seed": by_seed(runs.by_seed(answers), 2)}
+        return {
+            "answers_rps": round(estimates[answers].mean, 2),
+            "answers_rps_by_seed": by_seed(runs.by_seed(answers), 2),
+        }
     figures = {"latency_ms": "latency_s.mean"}
     if part == "latency":
         figures |= {f"{name}_ms": f"latency_s.{name}" for name in ("p50", "p99")}

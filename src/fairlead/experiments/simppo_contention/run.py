@@ -102,15 +102,13 @@ def latencies_s(scenario: Scenario, seed: int) -> tuple[float, float]:
 
 
 def _curve(point: Point, settings: Mapping[str, Any], seeds: Sequence[int]) -> Curve:
-    """Each latency over that in isolation, quotients of means over the seeds, as what every seed contributes to them."""
+    """Each latency over that in isolation: quotients of means over the seeds, as what every seed contributes."""
     found = {
         ratio: list(zip(*(latencies_s(hogged(settings, point, ratio), seed) for seed in seeds), strict=True))
         for ratio in (0, *settings["ratios"])
     }
     mean, tail = found[0]
-    return {
-        ratio: (_percent(found[ratio][0], mean), _percent(found[ratio][1], tail)) for ratio in settings["ratios"]
-    }
+    return {ratio: (_percent(found[ratio][0], mean), _percent(found[ratio][1], tail)) for ratio in settings["ratios"]}
 
 
 def _percent(values: Sequence[float], isolated: Sequence[float]) -> list[float]:

@@ -123,8 +123,8 @@ def judge(rows: Rows) -> Iterator[Claim]:
             at_most(most, "at most the printed"),
             sampled([float(row["episodes"]) for row in select(rows, functions=110)]),
             paper=most,
-            note="20 is the least that our stop rule can give, and a newcomer begins with the networks of the agent most "
-            "alike: in this bench the newcomers are copies of functions that are there, so there is little to learn.",
+            note="20 is the least that our stop rule can give, and a newcomer begins with the networks of the agent "
+            "most alike. The newcomers of this bench are copies of functions that are there: there is little to learn.",
         )
 
 

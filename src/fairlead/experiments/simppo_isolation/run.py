@@ -147,7 +147,9 @@ def _times(claim: str, paper: str, other: Row, simppo: Row, least: float, note: 
     """How many times the degradation of SIMPPO another's is, where a degradation is a p99 over that alone, less 1."""
     theirs, ours = other[_RATIO] - 1, simppo[_RATIO] - 1
     more = difference(other, simppo, _RATIO, least).minus(exact(1 - least))  # (a - 1) - least x (b - 1)
-    text = f"{theirs / ours:.1f}x ({theirs:.1%} / {ours:.1%})" if ours > 0 else f"{theirs:.1%} against none ({ours:.1%})"
+    text = (
+        f"{theirs / ours:.1f}x ({theirs:.1%} / {ours:.1%})" if ours > 0 else f"{theirs:.1%} against none ({ours:.1%})"
+    )
     rule = at_least(0, f"at least {least:g} times, as a difference seed by seed")
     return decide(claim, rule, more, paper=paper, ours=text, note=note)
 

@@ -109,7 +109,9 @@ def judge(rows: Rows) -> Iterator[Claim]:
                 paper=f"at least {least} (our own demand; none is published)",
                 ours=f"{fmean(shares[name]):.3f} (seeds {_spread(shares[name])})",
                 kind="own",
-                note=None if fmean(shares[name]) >= least else f"After {rows[0]['steps']:,} steps it has not learnt enough.",
+                note=None
+                if fmean(shares[name]) >= least
+                else f"After {rows[0]['steps']:,} steps it has not learnt enough.",
             )
     for ours, theirs in settings["pairs"].items():
         worst = min(shares[theirs])

@@ -161,8 +161,8 @@ def _bands(settings: Mapping[str, Any], i: int, rows: Rows) -> Iterator[Claim]:
         ours=" or ".join(f"{1.2e6 / max(b):.1f} to {1.2e6 / min(b):.1f}" for b in inside if b),
         kind="own",
         note=(
-            "One placement for all requests, drawn anew on each arrival, so that the last draw decides how most of them "
-            "run: two bands, for G G C and C G C. The bands are ours."
+            "One placement for all requests, drawn anew on each arrival, so that the last draw decides how most of "
+            "them run: two bands, for G G C and C G C. The bands are ours."
         ),
     )
     hits = sorted(int(row["in_time"]) for row in rows)
