@@ -13,7 +13,7 @@ import numpy as np
 
 from fairlead.engine import simulate
 from fairlead.experiments.cases import Progress, read_settings
-from fairlead.experiments.claims import Claim, around, below, decide
+from fairlead.experiments.claims import Claim, around, below, decide_all, exact
 from fairlead.experiments.reproduction import Figure, Reproduction
 from fairlead.experiments.rows import Rows, by_seed, measured
 from fairlead.experiments.simppo_bench import taught
@@ -153,10 +153,10 @@ def judge(rows: Rows) -> Iterator[Claim]:
     """Whether a turn for the most functions is quick enough, over the turns of one run."""
     last, most = rows[-1], read_settings(__package__)["most_decision_ms"]
     turn = measured(last, "turn_ms") if last.get("turn_ms") else around(last["decision_ms"], None)
-    yield decide(
+    yield decide_all(
         f"{last['functions']:,} functions are trained and served, one turn for all",
-        below(most, f"mean turn less than {most:g} ms, over the turns"),
-        turn,
+        f"mean turn, and p95 of this run, less than {most:g} ms",
+        [(below(most), turn), (below(most), exact(last["decision_ms_p95"]))],
         paper=f"ours: under {most:g} ms",
         ours=f"median {last['decision_ms']:g} ms, p95 {last['decision_ms_p95']:g} ms",
         kind="own",
