@@ -15,7 +15,7 @@ import numpy as np
 
 from fairlead.experiments.cases import Progress, each
 from fairlead.experiments.claims import Claim, Kind, at_most, between, decide, decide_all, exact, sampled
-from fairlead.experiments.rows import Row, Rows, by_seed, quotient, seeds_of
+from fairlead.experiments.rows import Row, Rows, by_seed, quotient, values_of
 
 if TYPE_CHECKING:
     from fairlead.learn.darly.schedules import Schedule
@@ -258,7 +258,7 @@ def curve(rows: Rows, x: str, column: str) -> list[tuple[float, float]]:
 
 def errors_claim(what: str, rows: Rows, settings: Mapping[str, Any], kind: Kind, note: str | None = None) -> Claim:
     """Whether relative errors are small, on average over the points and at worst, in every seed alike."""
-    by_point = [[abs(ours / row["theirs_s"] - 1) for ours in seeds_of(row, "ours_s") or ()] for row in rows]
+    by_point = [[abs(ours / row["theirs_s"] - 1) for ours in values_of(row, "ours_s")] for row in rows]
     mean, worst = (sampled([choose(own) for own in zip(*by_point, strict=True)]) for choose in (fmean, max))
     most_mean, most = settings["most_mean_error"], settings["most_error"]
     return decide_all(

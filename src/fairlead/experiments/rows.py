@@ -73,6 +73,11 @@ def seeds_of(row: Row, figure: str) -> list[float] | None:
     return None if cell is None else [float(value) for value in str(cell).split()]
 
 
+def values_of(row: Row, figure: str) -> list[float]:
+    """The value of every seed; the mean alone if the row has no seeds, which is then a single sample."""
+    return seeds_of(row, figure) or [float(row[figure])]
+
+
 def measured(row: Row, figure: str) -> Measured:
     """A figure of a row with its interval, which is not known if the row has neither seeds nor a half width."""
     values = seeds_of(row, figure)

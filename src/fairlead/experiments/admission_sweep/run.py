@@ -13,7 +13,7 @@ from fairlead.experiments.cases import Progress, origin, read_settings
 from fairlead.experiments.claims import Claim, at_least, below, decide, equal, exact, paired, sampled
 from fairlead.experiments.families import bound_rps, one_model, random_dag, with_load
 from fairlead.experiments.reproduction import Figure, Reproduction
-from fairlead.experiments.rows import Rows, by_seed, seeds_of, select
+from fairlead.experiments.rows import Rows, by_seed, select, values_of
 from fairlead.model import Recording
 from fairlead.policy import Policy, make_policy
 from fairlead.report import summarise
@@ -195,7 +195,7 @@ def _by_dag(rows: Rows) -> list[float]:
 def _overload_claim(settings: Mapping[str, Any], bench: str, system: str, rows: Rows) -> Claim:
     of = {row["load"]: row for row in rows}
     over = settings["overloads"]
-    goodputs = {load: seeds_of(row, "goodput_rps") or [float(row["goodput_rps"])] for load, row in of.items()}
+    goodputs = {load: values_of(row, "goodput_rps") for load, row in of.items()}
     least = [
         min(goodputs[load][i] for load in over) / (max(values[i] for values in goodputs.values()) or 1.0)
         for i in range(len(goodputs[over[0]]))

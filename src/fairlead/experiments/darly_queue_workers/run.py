@@ -8,7 +8,7 @@ from fairlead.experiments.cases import Progress, read_settings
 from fairlead.experiments.claims import Claim, between, decide, exact, paired_ratio
 from fairlead.experiments.darly_bench import Point, compared, curve, errors_claim, share_claim
 from fairlead.experiments.reproduction import Figure, Reproduction
-from fairlead.experiments.rows import Rows, pick, seeds_of, select
+from fairlead.experiments.rows import Rows, pick, select, values_of
 from fairlead.report.figure import line_figure
 
 _FITTED = "A fit: the times with one worker, and the part of a node that a call takes, were fitted to these latencies."
@@ -76,5 +76,5 @@ def judge(rows: Rows) -> Iterator[Claim]:
 
 def _gaps(rows: Rows, workers: int) -> list[float]:
     """By seed, how much longer 65 frames take than 7."""
-    long, short = (seeds_of(pick(rows, frames=frames, workers=workers), "ours_s") or [] for frames in (65, 7))
+    long, short = (values_of(pick(rows, frames=frames, workers=workers), "ours_s") for frames in (65, 7))
     return [a - b for a, b in zip(long, short, strict=True)]

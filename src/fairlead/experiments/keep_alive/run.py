@@ -24,7 +24,7 @@ from fairlead.experiments.claims import (
     paired_ratio,
 )
 from fairlead.experiments.reproduction import Figure, Reproduction
-from fairlead.experiments.rows import Row, Rows, by_seed, difference, pick, seeds_of, select
+from fairlead.experiments.rows import Row, Rows, by_seed, difference, pick, select, values_of
 from fairlead.report.figure import line_figure
 from fairlead.workload.traces import Trace, chunks, generate, read
 
@@ -169,16 +169,12 @@ def judge(rows: Rows) -> Iterator[Claim]:
             yield _memory_claim(where, rival, select(own, rule="greedy-dual"), select(own, rule=rival))
 
 
-def _values(row: Row, figure: str) -> list[float]:
-    return seeds_of(row, figure) or [float(row[figure])]
-
-
 def _at_waste(settings: Mapping[str, Any], ample: Mapping[str, Row], hybrid: Row) -> list[float]:
     """The 75th percentile that a fixed time would have at the waste of a rule, between the times that were run."""
     fixed = [ample[name] for name in (*map(_fixed, settings["fixed_minutes"]), _NEVER)]
     found = []
-    for seed, wasted in enumerate(_values(hybrid, "wasted_percent")):
-        curve = sorted((_values(row, "wasted_percent")[seed], _values(row, _P75)[seed]) for row in fixed)
+    for seed, wasted in enumerate(values_of(hybrid, "wasted_percent")):
+        curve = sorted((values_of(row, "wasted_percent")[seed], values_of(row, _P75)[seed]) for row in fixed)
         found.append(float(np.interp(wasted, [x for x, _ in curve], [y for _, y in curve])))
     return found
 
@@ -199,7 +195,7 @@ def _hybrid_claims(settings: Mapping[str, Any], ample: Mapping[str, Row]) -> Ite
     yield decide(
         "A fixed time that wastes as much has so many times the cold share of hybrid, 75th percentile",
         at_least(paper),
-        paired_ratio(same[name], _values(longest, _P75)),
+        paired_ratio(same[name], values_of(longest, _P75)),
         paper=paper,
         note=f"At {longest['wasted_percent']:.0f} % of the waste of fixed 10 min, fixed has {fmean(same[name]):.1f} %, "
         f"hybrid {longest[_P75]:.1f} %; between two fixed times it is interpolated. The printed ratio is recalled.",
@@ -207,7 +203,7 @@ def _hybrid_claims(settings: Mapping[str, Any], ample: Mapping[str, Row]) -> Ite
     yield decide(
         "Hybrid has less than a fixed time of the same waste, for every range",
         below(0, "lower for every range, seed by seed"),
-        *(paired(_values(row, _P75), same[name]) for name, row in hybrids.items()),
+        *(paired(values_of(row, _P75), same[name]) for name, row in hybrids.items()),
         paper="below the curve of fixed times",
         ours=", ".join(f"{name}: {row[_P75]:.1f} against {fmean(same[name]):.1f} %" for name, row in hybrids.items()),
     )
