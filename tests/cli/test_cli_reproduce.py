@@ -37,6 +37,7 @@ def test_every_claim_met_is_zero(monkeypatch):
 
 
 def test_claim_that_is_missed_is_one_and_has_its_note(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
     give(monkeypatch, MET, MISSED)
     done = invoke("kaas-traces")
     assert done.exit_code == 1

@@ -91,8 +91,8 @@ def _judge_all(json_to: str | None, *, is_quiet: bool) -> None:
     counts = {name: tally(committed_experiment(name).claims) for name in EXPERIMENTS}
     total = sum(counts.values(), Tally(0, 0, 0))
     if json_to is not None:
-        entries = [{"name": name, "claims": found.claims, **asdict(found)} for name, found in counts.items()]
-        write_json({"experiments": entries, "total": {"claims": total.claims, **asdict(total)}}, json_to)
+        entries = [{"name": name} | _counts(found) for name, found in counts.items()]
+        write_json({"experiments": entries, "total": _counts(total)}, json_to)
     if json_to != STDOUT and not is_quiet:
         lines = [
             [Text(name), *(Text(str(n)) for n in (found.claims, found.met, found.not_met, found.not_decided))]
@@ -104,6 +104,10 @@ def _judge_all(json_to: str | None, *, is_quiet: bool) -> None:
         )
         console.print(f"\n{_sum_up(total)}")
     _leave(total)
+
+
+def _counts(found: Tally) -> dict[str, object]:
+    return {"claims": found.claims, **asdict(found)}
 
 
 def _sum_up(found: Tally) -> str:
