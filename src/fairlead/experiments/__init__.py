@@ -36,7 +36,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "admission-sweep": Experiment(
         "Admission control: uniform, burst and pillar arrivals, sample sizes, and overload up to tenfold",
         "fairlead.experiments.admission_sweep.run",
-        8,
+        14,
     ),
     "esg-hit-rate": Experiment(
         "ESG and its rivals: hit rate and cost under three objectives and three loads",
@@ -76,7 +76,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "kaas-contention": Experiment(
         "KaaS under finite device memory: throughput against clients, and what idle GPUs cost",
         "fairlead.experiments.kaas_contention.run",
-        3,
+        5,
     ),
     "kaas-poisson": Experiment(
         "KaaS, section 6.2: cold starts and waits of five policies at 80 % load",
@@ -94,7 +94,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "keep-alive": Experiment(
         "Keep-alive rules of a fleet: cold starts against wasted memory, on a trace",
         "fairlead.experiments.keep_alive.run",
-        2,
+        4,
     ),
     "darly-granularity": Experiment(
         "Darly (thesis 4.4): what splitting a workflow costs, under two runtimes",
