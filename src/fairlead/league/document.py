@@ -75,8 +75,9 @@ def league_rows(table: Table) -> list[Mapping[str, object]]:
             assert result.cost_usd is not None
             row |= {
                 "attainment": round(result.attainment.mean, 4),
-                "half_width": _rounded(result.attainment.half_width),
+                "attainment_half_width": _rounded(result.attainment.half_width),
                 "regret": round(result.regret.mean, 4),
+                "regret_half_width": _rounded(result.regret.half_width),
                 "worst_attainment": round(result.worst_attainment.mean, 4),
                 "goodput_rps": round(result.goodput_rps.mean, 3),
                 "cost_usd": float(f"{result.cost_usd.mean:.4g}"),
