@@ -50,8 +50,7 @@ def test_policy_has_a_page_that_names_its_parameters(name):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiment_is_listed_with_its_command(name):
     assert f"`{name}`" in (DOCS / "experiments.md").read_text(encoding="utf-8")
-    row = next(line for line in README.splitlines() if f"`fairlead reproduce {name}`" in line)
-    assert re.search(r"\| \d+ of \d+ \|", row)
+    assert f"| `fairlead reproduce {name}` |" in README
 
 
 def test_scenario_page_lists_every_shipped_scenario():

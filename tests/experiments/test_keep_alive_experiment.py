@@ -24,7 +24,7 @@ def rows_of(text):
 
 
 def missed(result):
-    return [claim.claim for claim in result.claims if not claim.met]
+    return [claim.claim for claim in result.claims if claim.verdict != "met"]
 
 
 def test_a_quick_look_has_every_rule_and_the_shape_of_the_whole():

@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.experiments import run_experiment
 from fairlead.experiments.cases import read_settings
-from fairlead.experiments.simppo_reference.contestants import Found, Task, compete, share_of_optimum
-from fairlead.experiments.simppo_reference.run import _claims
+from fairlead.experiments.simppo_reference.contestants import Task, compete, share_of_optimum
+from fairlead.experiments.simppo_reference.run import judge
 from fairlead.learn.environments.reference import IN, NOTHING, OUT, optimum, worth
 
 PACKAGE = "fairlead.experiments.simppo_reference"
@@ -60,10 +60,12 @@ def test_our_seeds_do_not_depend_on_how_many_there_are():
 def test_what_is_claimed_follows_from_the_shares():
     settings = read_settings(PACKAGE)
     shares = dict.fromkeys(settings["contestants"], (0.95, 0.96))
-    shares["paper"] = (0.90, 0.92)
-    shares["modern, plain values"] = (0.93, 0.94)
-    results = {name: [Found(((10, one),), one, one) for one in own] for name, own in shares.items()}
-    assert [claim.met for claim in _claims(settings, results)] == [True, True, False, True, False]
+    shares["modern"] = (0.959, 0.959)
+    shares["paper"] = (0.90, 0.90)
+    shares["modern, plain values"] = (0.94, 0.94)
+    rows = [{"contestant": name, "steps": 10, "share": one} for name, own in shares.items() for one in own]
+    verdicts = [claim.verdict for claim in judge(rows)]
+    assert verdicts == ["met", "met", "not met", "met", "not met"]  # theirs are 0.95 at worst
 
 
 def test_the_committed_table_has_every_contestant_and_seed():

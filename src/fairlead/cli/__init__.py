@@ -18,6 +18,7 @@ COMMANDS = (
     "policies",
     "simulate",
     "plan",
+    "league",
     "reproduce",
     "train",
     "profile",

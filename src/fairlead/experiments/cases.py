@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import yaml
 
 from fairlead.engine import simulate
-from fairlead.report import Aggregate, Estimate, Summary, aggregate, summarise
+from fairlead.report import Estimate, Summary, aggregate, summarise
 from fairlead.workload import load_scenario
 
 Progress = Callable[[float, str], None]
@@ -47,14 +47,30 @@ def read_settings(package: str) -> Settings:
     return settings
 
 
-def measure(cases: Sequence[Case], seeds: Sequence[int], progress: Progress) -> dict[str, Aggregate]:
-    """The means of every case over the seeds, with 95 % intervals, by its name."""
+@dataclass(frozen=True)
+class Runs:
+    """All seeds of one case."""
+
+    summaries: Sequence[Summary]
+
+    @property
+    def estimates(self) -> Mapping[str, Estimate]:
+        """The means over the seeds, with 95 % intervals, by the path of a figure."""
+        return aggregate(self.summaries)[0].estimates
+
+    def by_seed(self, path: str) -> list[float]:
+        """The figure of every seed."""
+        return [aggregate([one])[0].estimates[path].mean for one in self.summaries]
+
+
+def measure(cases: Sequence[Case], seeds: Sequence[int], progress: Progress) -> dict[str, Runs]:
+    """The runs of every case, by its name."""
     found: dict[str, list[Summary]] = {}
     in_parallel = len(cases) * len(seeds) >= _WORTH_IT
     for position, summaries in each(partial(run_case, seeds=tuple(seeds)), cases, in_parallel=in_parallel):
         found[cases[position].name] = summaries
         progress(len(found) / len(cases), cases[position].name)
-    return {case.name: aggregate(found[case.name])[0] for case in cases}
+    return {case.name: Runs(found[case.name]) for case in cases}
 
 
 def run_case(case: Case, seeds: Sequence[int]) -> list[Summary]:
@@ -68,13 +84,6 @@ def run_case(case: Case, seeds: Sequence[int]) -> list[Summary]:
         assert summary.completed == summary.requests, (case, seed)
         summaries.append(summary)
     return summaries
-
-
-def interval(estimate: Estimate, digits: int = 2) -> str:
-    """A mean with its 95 % interval, such as `6.84 ± 1.42`."""
-    if estimate.half_width is None:
-        return f"{estimate.mean:.{digits}f}"
-    return f"{estimate.mean:.{digits}f} ± {estimate.half_width:.{digits}f}"
 
 
 def origin(seeds: Sequence[int]) -> str:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import as_file, files
 from itertools import accumulate
-from math import isnan, sqrt
-from statistics import fmean, stdev
+from math import isnan
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from fairlead.experiments.cases import Progress, each
+from fairlead.experiments.claims import Claim, Kind, at_most, between, decide, decide_all, exact, sampled
+from fairlead.experiments.rows import Row, Rows, by_seed, quotient, values_of
 
 if TYPE_CHECKING:
     from fairlead.learn.darly.schedules import Schedule
@@ -20,7 +25,6 @@ if TYPE_CHECKING:
 
 SCHEDULERS = ("oracle", "fullmap", "custom", "kubernetes")
 STATIC, NATIVE = "static on w01", "native Kubernetes"
-_T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 19: 2.093}
 
 
 @dataclass(frozen=True)
@@ -118,13 +122,6 @@ def _scheduling(
     )
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half of its 95 % interval by Student's t; 0 of one value."""
-    if len(values) < 2:
-        return fmean(values), 0.0
-    return fmean(values), _T_95.get(len(values) - 1, 2.0) * stdev(values) / sqrt(len(values))
-
-
 def band(runs: Sequence[Sequence[Step]], value: Callable[[Step], float], window: int = 10) -> list[tuple[float, float]]:
     """The mean over runs of a running mean over steps, by step; what was not run is left out."""
     rows = np.array([[value(s) for s in run] for run in runs], float)
@@ -141,8 +138,8 @@ def met_band(runs: Sequence[Sequence[Step]], window: int = 20) -> Mapping[str, l
     rows = np.array([[float(s.is_met) for s in run] for run in runs])
     lines: dict[str, list[tuple[float, float]]] = {"mean": [], "95 % interval, from": [], "to": []}
     for at in range(0, rows.shape[1], max(1, window // 2)):
-        mean, half = interval(rows[:, max(0, at - window + 1) : at + 1].mean(axis=1).tolist())
-        for name, height in zip(lines, (mean, mean - half, mean + half), strict=True):
+        share = sampled(rows[:, max(0, at - window + 1) : at + 1].mean(axis=1).tolist())
+        for name, height in zip(lines, (share.mean, share.low, share.high), strict=True):
             lines[name].append((float(at), min(1.0, max(0.0, height))))
     return lines
 
@@ -173,11 +170,12 @@ def mean_latency_s(
     version: int = 1,
     runtime: str = "custom",
     requests: int = 12,
+    seed: int = 0,
 ) -> float:
     """What a request takes on the simulated cluster with the framer, the detector and the rest on these nodes.
 
-    Pressure is on the node of the framer. The first request, which finds nothing started, does not count; about so many
-    follow.
+    Pressure is on the node of the framer. The first request, which finds nothing started, does not count; about
+    `requests` follow.
     """
     from fairlead.engine import simulate  # noqa: PLC0415 - beside the next
     from fairlead.learn.darly.cluster import Setting, scenario  # noqa: PLC0415 - an extra
@@ -196,7 +194,7 @@ def mean_latency_s(
         think_s=think_s,
         duration_s=(requests + 1) * (think_s + 25 + 2.0 * frames / workers),
     )
-    recording = simulate(one, seed=0)
+    recording = simulate(one, seed=seed)
     done = recording.requests.filter(recording.requests["outcome"] == "completed")
     return fmean((done["end"] - done["arrival"]).to_list()[1:])
 
@@ -213,7 +211,7 @@ class Point:
     runtime: str
     theirs_s: float
 
-    def ours_s(self) -> float:
+    def ours_s(self, seed: int) -> float:
         """By simulation."""
         return mean_latency_s(
             self.places,
@@ -222,10 +220,12 @@ class Point:
             pressure=self.pressure,
             version=self.version,
             runtime=self.runtime,
+            seed=seed,
         )
 
-    def row(self, ours_s: float) -> dict[str, object]:
-        """For a table."""
+    def row(self, seeds: Sequence[int]) -> dict[str, object]:
+        """Ours and theirs for a table, simulated with every seed."""
+        values = [self.ours_s(seed) for seed in seeds]
         return {
             "framer_on": self.places[0],
             "detector_on": self.places[1],
@@ -236,20 +236,47 @@ class Point:
             "workers": self.workers,
             "frames": self.frames,
             "theirs_s": self.theirs_s,
-            "ours_s": round(ours_s, 2),
-            "error": round(ours_s / self.theirs_s - 1, 4),
+            "ours_s": round(fmean(values), 2),
+            "error": round(fmean(values) / self.theirs_s - 1, 4),
+            "ours_s_by_seed": by_seed(values, 3),
         }
 
 
-def errors(points: Mapping[Point, float]) -> tuple[float, float]:
-    """The mean and the largest relative error."""
-    found = [abs(ours_s / point.theirs_s - 1) for point, ours_s in points.items()]
-    return fmean(found), max(found)
+def compared(points: Sequence[Point], seeds: Sequence[int], progress: Progress) -> tuple[dict[str, object], ...]:
+    """The row of every point."""
+    found: dict[int, dict[str, object]] = {}
+    for position, row in each(partial(Point.row, seeds=seeds), points, in_parallel=len(points) > 40):
+        found[position] = row
+        progress(len(found) / len(points), f"{'/'.join(points[position].places)}, {points[position].frames} frames")
+    return tuple(found[position] for position in range(len(points)))
 
 
-def one_ours(point: Point) -> float:
-    """A point, for another process."""
-    return point.ours_s()
+def curve(rows: Rows, x: str, column: str) -> list[tuple[float, float]]:
+    """A line for a figure: one column against another."""
+    return [(float(row[x]), float(row[column])) for row in rows]
+
+
+def errors_claim(what: str, rows: Rows, settings: Mapping[str, Any], kind: Kind, note: str | None = None) -> Claim:
+    """Whether relative errors are small, on average over the points and at worst, in every seed alike."""
+    by_point = [[abs(ours / row["theirs_s"] - 1) for ours in values_of(row, "ours_s")] for row in rows]
+    mean, worst = (sampled([choose(own) for own in zip(*by_point, strict=True)]) for choose in (fmean, max))
+    most_mean, most = settings["most_mean_error"], settings["most_error"]
+    return decide_all(
+        what,
+        f"errors at most {most_mean:.0%} on average and {most:.0%} at worst",
+        [(at_most(most_mean), mean), (at_most(most), worst)],
+        paper=f"{len(rows)} measured latencies",
+        ours=f"{mean.mean:.1%} on average, {worst.mean:.1%} at worst",
+        kind=kind,
+        note=note,
+    )
+
+
+def share_claim(what: str, printed: float, slow: Row, fast: Row, most_points: float, note: str) -> Claim:
+    """Whether (slow - fast) / slow is the printed share, give or take. A fit: the times were fitted to these."""
+    share = exact(1).minus(quotient(fast, slow, "ours_s"))
+    rule = between(printed - most_points, printed + most_points, f"within {100 * most_points:g} points of the printed")
+    return decide(what, rule, share, paper=f"{printed:.1%}", ours=f"{share.mean:.1%}", kind="fit", note=note)
 
 
 def shipped_layers(agent: str) -> list[Layer]:

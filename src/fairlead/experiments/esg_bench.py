@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
-from statistics import fmean, stdev
+from statistics import fmean
 
 import numpy as np
 import polars as pl
@@ -14,10 +13,9 @@ from fairlead.model import Record
 from fairlead.policy import make_policy
 from fairlead.policy.base import Action, Policy, Searched, Site, View
 from fairlead.policy.kit.preplanned import planned
-from fairlead.report import summarise
+from fairlead.report import estimate, summarise
 from fairlead.workload import load_scenario
 
-_T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 _SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -157,14 +155,19 @@ class Cell:
 
     def mean(self, name: str) -> float:
         """The mean of a figure over the seeds; what a run does not have counts as 0."""
-        return fmean(float(getattr(outcome, name) or 0.0) for outcome in self.outcomes)
+        return fmean(self.by_seed(name))
 
-    def half_width(self, name: str) -> float:
-        """Half of the 95 % interval of that mean, by Student's t; 0 with one seed."""
-        values = [float(getattr(outcome, name) or 0.0) for outcome in self.outcomes]
-        if len(values) < 2:
-            return 0.0
-        return _T_95.get(len(values) - 1, 2.0) * stdev(values) / sqrt(len(values))
+    def by_seed(self, name: str) -> list[float]:
+        """A figure of every seed; what a run does not have counts as 0."""
+        return [float(getattr(outcome, name) or 0.0) for outcome in self.outcomes]
+
+    def half_width(self, name: str) -> float | None:
+        """Half of the 95 % interval of its mean; None with one seed."""
+        return estimate(self.by_seed(name)).half_width
+
+    def medians(self, workflow: str = "all") -> list[float]:
+        """The median of latency over objective of every seed."""
+        return [outcome.shares[workflow][2] for outcome in self.outcomes if workflow in outcome.shares]
 
     def share(self, workflow: str = "all") -> tuple[float, ...]:
         """Quantiles of latency over objective, each the mean over the seeds."""

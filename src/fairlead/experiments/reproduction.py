@@ -1,20 +1,10 @@
-"""What an experiment gives: claims with the paper's figure and ours, and the tables they come from."""
+"""What an experiment gives: the rows it measured, the claims judged from them, notes and figures."""
 
-import csv
-import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """One published statement. `note` says why it is not met, or under which reading it is."""
-
-    claim: str
-    paper: object
-    ours: object
-    met: bool
-    note: str | None = None
+from fairlead.experiments.claims import Claim
+from fairlead.experiments.rows import to_csv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +18,15 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """A paper's results beside ours. `notes` says how they were obtained and what they depend on."""
+    """A paper's results beside ours. `notes` says how they were obtained and what they depend on.
+
+    An experiment gives everything but the claims; `run_experiment` has them judged from the rows.
+    """
 
     name: str
     title: str
-    claims: tuple[Claim, ...]
     rows: tuple[Mapping[str, object], ...]
+    claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
 
@@ -47,9 +40,4 @@ class Reproduction:
 
     def to_csv(self) -> str:
         """The rows as a table with a header; what a row does not have is empty."""
-        columns = list(dict.fromkeys(key for row in self.rows for key in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        return text.getvalue()
+        return to_csv(self.rows)

@@ -4,11 +4,10 @@ Every scaler is judged in the same way: the readable engine, the dispatcher `lea
 latencies of requests. Training sees neither those arrivals nor that engine.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from fairlead.learn.simppo.plan import Outcome, Plan
 
 WARMUP_S, DURATION_S = 300.0, 2300.0
-_T_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +41,7 @@ class Served:
         return fmean(self.attainment.values())
 
 
-def judge(scenario: Scenario, scaler: Policy, seed: int, *, duration_s: float = DURATION_S) -> Served:
+def judge_scaler(scenario: Scenario, scaler: Policy, seed: int, *, duration_s: float = DURATION_S) -> Served:
     """One run. A request that was not answered by the end counts with the time until then."""
     timed = replace(scenario, duration_s=duration_s, warmup_s=min(WARMUP_S, duration_s / 4))
     watched = _Held(scaler)
@@ -68,7 +66,7 @@ def judge_agents(scenario: Scenario, trained: Checkpoint, seed: int, *, duration
     with TemporaryDirectory() as folder:
         path = Path(folder) / "agents.safetensors"
         write_checkpoint(trained, path)
-        return judge(scenario, make_policy("simppo", {"checkpoint": str(path)}), seed, duration_s=duration_s)
+        return judge_scaler(scenario, make_policy("simppo", {"checkpoint": str(path)}), seed, duration_s=duration_s)
 
 
 def judge_apart(scenario: Scenario, trained: Checkpoint, seed: int, *, duration_s: float = DURATION_S) -> Served:
@@ -115,10 +113,3 @@ def taught(plan: "Plan") -> "Outcome":
 def degradation(served: Served, reference: Served) -> float:
     """How much higher the p99 is than that of the reference, over it, on average over the workflows."""
     return fmean(served.p99_s[name] / reference.p99_s[name] - 1 for name in reference.p99_s)
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half of its 95 % interval by Student's t; 0 of one value."""
-    if len(values) < 2:
-        return fmean(values), 0.0
-    return fmean(values), _T_95.get(len(values) - 1, 2.0) * stdev(values) / sqrt(len(values))

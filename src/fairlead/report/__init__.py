@@ -2,7 +2,16 @@
 
 from fairlead.report.files import read_run, results_json, write_run
 from fairlead.report.html import render_html, write_html
-from fairlead.report.metrics import Aggregate, Estimate, Quantiles, Summary, WorkflowSummary, aggregate, summarise
+from fairlead.report.metrics import (
+    Aggregate,
+    Estimate,
+    Quantiles,
+    Summary,
+    WorkflowSummary,
+    aggregate,
+    estimate,
+    summarise,
+)
 from fairlead.report.table import comparison_table, result_tables, sweep_table
 from fairlead.report.trace import write_trace
 
@@ -14,6 +23,7 @@ __all__ = [
     "WorkflowSummary",
     "aggregate",
     "comparison_table",
+    "estimate",
     "read_run",
     "render_html",
     "result_tables",

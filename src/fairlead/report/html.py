@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from shlex import quote
 
@@ -15,6 +14,7 @@ from fairlead.report.charts import draw_attainment, draw_cost, draw_latency, dra
 from fairlead.report.labels import RUN, shared_key
 from fairlead.report.metrics import json_values
 from fairlead.report.numbers import Column, find_column, show, show_estimate, shown_columns
+from fairlead.report.page import page_table, whole_page
 from fairlead.report.series import Bench, Series, group
 from fairlead.report.stages import stage_times
 from fairlead.report.svg import Drawing
@@ -24,7 +24,6 @@ MOST_DETAILED = 6
 MOST_STAGES = 40
 SWEPT = ("slo_attainment", "goodput_rps", "latency_s.p95", "cost_usd")
 LOWER_IS_BETTER = ("latency_s.p50", "latency_s.p95", "latency_s.p99", "wait_s.mean", "cost_usd")
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
 def write_html(
@@ -69,14 +68,7 @@ def render_html(recordings: Sequence[Recording], title: str | None = None, *, co
         _gantt(series),
         _settings(bench),
     ]
-    resources = files("fairlead.report")
-    style, script = (resources.joinpath(file).read_text(encoding="utf-8") for file in ("page.css", "page.js"))
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(name)} · Fairlead</title>\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n<style>\n{style}</style>\n</head>\n<body>\n'
-        f"{_hatches()}<main>\n" + "\n".join(body) + f"\n</main>\n<script>\n{script}</script>\n</body>\n</html>\n"
-    )
+    return whole_page(name, f"{_hatches()}<main>\n" + "\n".join(body) + "\n</main>\n")
 
 
 def _header(recordings: Sequence[Recording], bench: Bench, name: str, command: str) -> str:
@@ -170,7 +162,7 @@ def _results(bench: Bench) -> str:
     note = "In time: the share of all requests, rejected and unfinished ones counted as missed."
     if seeds > 1:
         note += f" Mean ± 95 % confidence half-width over {seeds} seeds."
-    return f'<section><h2>Results</h2><p class="note">{note}</p>{_table(heads, body)}</section>'
+    return f'<section><h2>Results</h2><p class="note">{note}</p>{page_table(heads, body)}</section>'
 
 
 def _cell(one: Series, column: Column, rivals: Sequence[Series]) -> str:
@@ -252,7 +244,7 @@ def _workflows(series: Sequence[Series]) -> Iterable[str]:
             first = f'<th scope="row">{escape(name)}</th><td class="left">{_name(one)}</td>'
             body.append(f"<tr>{first}{cells}</tr>")
     note = f'<p class="note">The first 40 of {len(names)} workflows.</p>' if len(names) > 40 else ""
-    yield f"<section><h2>By workflow</h2>{note}{_table(heads, body)}</section>"
+    yield f"<section><h2>By workflow</h2>{note}{page_table(heads, body)}</section>"
 
 
 def _stages(series: Sequence[Series]) -> Iterable[str]:
@@ -277,7 +269,7 @@ def _stages(series: Sequence[Series]) -> Iterable[str]:
     note = "Wait: from ready to start. A batch counts once for each of its invocations."
     if len(stages) > MOST_STAGES:
         note += f" The first {MOST_STAGES} of {len(stages)} stages."
-    yield f"<section><h2>By stage</h2>{_note(note)}{_table(heads, body)}</section>"
+    yield f"<section><h2>By stage</h2>{_note(note)}{page_table(heads, body)}</section>"
 
 
 def _utilisation(series: Sequence[Series]) -> str:
@@ -337,11 +329,6 @@ def _legend(series: Sequence[Series]) -> str:
 def _keys(*parts: tuple[str, str]) -> str:
     box = '<svg class="key" viewBox="0 0 18 11" aria-hidden="true"><rect class="part {}" width="18" height="11"/></svg>'
     return "".join(f"<li>{box.format(part)}{words}</li>" for part, words in parts)
-
-
-def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
-    head = f"<thead><tr>{''.join(heads)}</tr></thead>"
-    return f'<div class="scroll"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
 
 
 def _swatch(one: Series) -> str:

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.errors import MissingExtraError
-from fairlead.report.html import POLICY
 from fairlead.report.numbers import show
+from fairlead.report.page import POLICY
 from fairlead.report.svg import Drawing, Scale, draw_axes
 
 WINDOW = 10

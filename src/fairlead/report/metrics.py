@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite, sqrt
 
 import msgspec
@@ -241,7 +241,7 @@ def _aggregate(group: list[Summary]) -> Aggregate:
         parameters=group[0].parameters,
         point=group[0].point,
         seeds=tuple(summary.seed for summary in group),
-        estimates={name: _estimate(column) for name, column in columns.items()},
+        estimates={name: estimate(column) for name, column in columns.items()},
     )
 
 
@@ -253,7 +253,8 @@ def _numbers(value: object, path: str) -> Iterable[tuple[str, float]]:
         yield path, float(value)
 
 
-def _estimate(values: list[float]) -> Estimate:
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean with half of its 95 % interval by Student's t; one value has no interval."""
     count = len(values)
     mean = sum(values) / count
     if count < 2:

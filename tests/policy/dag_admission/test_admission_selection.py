@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from admission_runs import column, run
 
-from fairlead.policy.dag_admission.choice import candidates
+from fairlead.policy.dag_admission.placements import candidates
 from fairlead.policy.dag_admission.policy import DagAdmission
 from fairlead.profile import Row, Table
 from fairlead.testing import cluster, declared, prepared, scenario

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import isnan
+from math import nan
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fairlead.experiments.cases import Progress, each, read_settings
-from fairlead.experiments.darly_bench import SCHEDULERS, STATIC, Step, band, interval, rounded, shipped_layers, steps_of
-from fairlead.experiments.reproduction import Claim, Figure, Reproduction
+from fairlead.experiments.claims import Claim, above, at_least, decide, decide_all, paired, sampled
+from fairlead.experiments.darly_bench import SCHEDULERS, STATIC, Step, band, rounded, shipped_layers, steps_of
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Rows, columns, difference, measured, pick, select
 from fairlead.report.figure import line_figure
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ PRESSURES = ("as printed", "as logged", "random")
 UNSEEN, MISJUDGED = "unseen", "unseen, misjudged"
 ANYWHERE = (ANY, PLANNER, CORRECTED, STATIC)
 _DRAWN = {UNSEEN: "unseen", MISJUDGED: "misjudged"}  # the setting that says how many
+_MET = "met_of_doable"
 Job = tuple[str, str, int]
 
 
@@ -53,7 +56,6 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     return Reproduction(
         name="darly-inference",
         title="Darly: frozen agents, and one for any workflow",
-        claims=_claims(settings, runs, others),
         rows=(*_rows(runs), *_unseen_rows(others)),
         figures=_figures(runs),
         notes=(
@@ -135,86 +137,91 @@ def _doable(made: Deployment, schedule: Schedule, slack: float) -> list[bool]:
 Run = Sequence[tuple[Step, bool]]
 
 
-def _met(runs: Sequence[Run], *, slo_s: float | None = None) -> tuple[float, float]:
-    """Over runs, the share of doable steps met, of those with this objective or of all."""
+def _met(runs: Sequence[Run], *, slo_s: float | None = None) -> list[float]:
+    """By run, the share of doable steps met, of those with this objective or of all; without runs that had none."""
     shares = []
     for one in runs:
         flags = [step.is_met for step, is_doable in one if is_doable and (slo_s is None or step.slo_s == slo_s)]
         if flags:
             shares.append(fmean(flags))
-    return interval(shares) if shares else (float("nan"), 0.0)
+    return shares
 
 
-def _claims(
-    settings: Mapping[str, Any],
-    runs: Mapping[tuple[str, str], Sequence[Run]],
-    others: Mapping[tuple[str, str], Sequence[Run]],
-) -> tuple[Claim, ...]:
-    from fairlead.learn.darly.schedules import LOOSE_S, STRICT_S  # noqa: PLC0415 - an extra
-
-    least, printed = settings["least"], settings["printed"]
-    means = {label: fmean(_met(runs[p, label])[0] for p in PRESSURES) for label in (*SCHEDULERS, ANY)}
+def judge(rows: Rows) -> Iterator[Claim]:
+    """Shares of doable objectives: of the best agent, and of the agnostic one beside others."""
+    printed, behind = (read_settings(__package__)[key] for key in ("printed", "behind"))
+    of = {(row["pressure"], row["agent"]): row for row in rows if row["pressure"] in PRESSURES}
+    means = {label: fmean(of[p, label][_MET] for p in PRESSURES) for label in (*SCHEDULERS, ANY)}
     best, special = max(means, key=means.__getitem__), max(SCHEDULERS, key=means.__getitem__)
-    claims = []
     for pressure in PRESSURES:
-        loose, strict = (_met(runs[pressure, best], slo_s=slo_s) for slo_s in (LOOSE_S, STRICT_S))
-        claims.append(
-            Claim(
-                claim=f"the best agent ({best}), pressure {pressure}: doable objectives met, loose and strict",
-                paper=f"{printed['loose']:.0%} and {printed['strict']:.0%}",
-                ours=f"{loose[0]:.1%} ± {loose[1]:.1%} and {strict[0]:.1%} ± {strict[1]:.1%}",
-                met=loose[0] >= least["loose"] and strict[0] >= least["strict"],
-            )
+        row = of[pressure, best]
+        yield decide_all(
+            f"the best agent ({best}), pressure {pressure}: doable objectives met, loose and strict",
+            f"at least {printed['loose']:g} and {printed['strict']:g}",
+            [(at_least(printed[name]), measured(row, name)) for name in ("loose", "strict")],
+            paper=f"{printed['loose']:.0%} and {printed['strict']:.0%}",
+            ours=f"{row['loose']:.1%} and {row['strict']:.1%}",
         )
     for pressure in PRESSURES:
-        own, theirs = _met(runs[pressure, ANY])[0], _met(runs[pressure, special])[0]
-        claims.append(
-            Claim(
-                claim=f"the agnostic agent is within 3 points of the specialised one ({special}), pressure {pressure}",
-                paper="open in the thesis (7.2.2)",
-                ours=f"{own:.1%} against {theirs:.1%}",
-                met=theirs - own <= least["behind"],
-            )
+        own, theirs = of[pressure, ANY], of[pressure, special]
+        yield decide(
+            f"the agnostic agent is within 3 points of the specialised one ({special}), pressure {pressure}",
+            at_least(-behind, f"at most {behind:g} behind, seed by seed"),
+            difference(own, theirs, _MET),
+            paper="open in the thesis (7.2.2)",
+            ours=f"{own[_MET]:.1%} against {theirs[_MET]:.1%}",
+            kind="own",
         )
-    shares = _shares(others[UNSEEN, ANY], others[UNSEEN, STATIC])
-    more, half = interval([a - s for a, s in shares])
-    wrong = _shares(others[MISJUDGED, ANY], others[MISJUDGED, PLANNER])
-    wrong_more, wrong_half = interval([a - p for a, p in wrong])
-    claims.append(
-        Claim(
-            claim=f"the agnostic agent is above the static rival on {len(shares)} workflows and clusters it never saw",
-            paper="open in the thesis",
-            ours=f"{fmean(a for a, _ in shares):.1%} against {fmean(s for _, s in shares):.1%}, {100 * more:.1f} "
-            f"± {100 * half:.1f} points more; above in {sum(a > s for a, s in shares)}, level in "
-            f"{sum(a == s for a, s in shares)}, behind in {sum(a < s for a, s in shares)}",
-            met=more - half > 0,
-            note="judged on average; where the static placement is good under all pressure, there is nothing to gain",
-        )
+    yield _elsewhere(
+        rows,
+        UNSEEN,
+        STATIC,
+        "the agnostic agent is above the static rival on {} workflows and clusters it never saw",
+        "open in the thesis",
+        "Judged on average; where the static placement is good under all pressure, there is nothing to gain.",
     )
-    claims.append(
-        Claim(
-            claim=f"where estimates are wrong, it is above the planner alone on {len(wrong)} that it never saw",
-            paper="ours",
-            ours=f"{fmean(a for a, _ in wrong):.1%} against {fmean(p for _, p in wrong):.1%}, {100 * wrong_more:.1f} "
-            f"± {100 * wrong_half:.1f} points more",
-            met=wrong_more - wrong_half > 0,
-        )
+    yield _elsewhere(
+        rows,
+        MISJUDGED,
+        PLANNER,
+        "where estimates are wrong, it is above the planner alone on {} that it never saw",
+        "ours",
+        None,
     )
-    return tuple(claims)
 
 
-def _shares(agents: Sequence[Run], rivals: Sequence[Run]) -> list[tuple[float, float]]:
-    """Run by run, the shares of doable steps met; without those in which nothing was doable."""
-    pairs = [(_met([agent])[0], _met([rival])[0]) for agent, rival in zip(agents, rivals, strict=True)]
-    return [pair for pair in pairs if not isnan(sum(pair))]
+def _elsewhere(rows: Rows, kind: str, rival: str, claim: str, paper: str, note: str | None) -> Claim:
+    """The agnostic agent beside a rival, deployment by deployment, without those in which nothing was doable."""
+    pairs = []
+    number = 1
+    while found := select(rows, pressure=f"{kind} {number}"):
+        ours, theirs = (pick(found, agent=agent)[_MET] for agent in (ANY, rival))
+        if ours is not None and theirs is not None:
+            pairs.append((float(ours), float(theirs)))
+        number += 1
+    own, others = (list(values) for values in zip(*pairs, strict=True))
+    more = paired(own, others)
+    return decide(
+        claim.format(len(pairs)),
+        above(0, "higher on average, deployment by deployment"),
+        more,
+        paper=paper,
+        ours=f"{fmean(own):.1%} against {fmean(others):.1%}, {more.text(1, 100)} points more; above in "
+        f"{sum(a > b for a, b in pairs)}, level in {sum(a == b for a, b in pairs)}, behind in "
+        f"{sum(a < b for a, b in pairs)}",
+        kind="own",
+        note=note,
+    )
 
 
 def _ahead(runs: Mapping[tuple[str, str], Sequence[Run]], rival: str) -> str:
     """By how many points the agnostic agent is ahead of a rival, in each kind of run."""
     found = []
     for kind in (*PRESSURES, UNSEEN, MISJUDGED):
-        more, half = interval([a - r for a, r in _shares(runs[kind, ANY], runs[kind, rival])])
-        found.append(f"{100 * more:+.1f} ± {100 * half:.1f} ({kind})")
+        pairs = zip(runs[kind, ANY], runs[kind, rival], strict=True)
+        shares = [(_met([agent]), _met([other])) for agent, other in pairs]
+        more = sampled([a[0] - r[0] for a, r in shares if a and r])
+        found.append(f"{more.text(1, 100)} ({kind})")
     return ", ".join(found)
 
 
@@ -223,19 +230,17 @@ def _rows(runs: Mapping[tuple[str, str], Sequence[Run]]) -> tuple[Mapping[str, o
 
     rows = []
     for (pressure, label), own in runs.items():
-        share, half = _met(own)
         steps = [step for one in own for step, _ in one]
         rows.append(
             {
                 "pressure": pressure,
                 "agent": label,
-                "met_of_doable": rounded(share),
-                "half_width": rounded(half),
-                "loose": rounded(_met(own, slo_s=LOOSE_S)[0]),
-                "strict": rounded(_met(own, slo_s=STRICT_S)[0]),
+                **columns(_MET, _met(own), 4),
+                **columns("loose", _met(own, slo_s=LOOSE_S), 4),
+                **columns("strict", _met(own, slo_s=STRICT_S), 4),
                 "met_of_all": rounded(fmean(step.is_met for step in steps)),
                 "doable": rounded(fmean(is_doable for one in own for _, is_doable in one)),
-                "quotient_of_met": rounded(fmean([s.quotient for s in steps if s.is_met] or [float("nan")]), 3),
+                "quotient_of_met": rounded(fmean([s.quotient for s in steps if s.is_met] or [nan]), 3),
                 "moves": rounded(fmean(sum(s.has_moved for s, _ in one) for one in own), 1),
             }
         )
@@ -247,7 +252,7 @@ def _unseen_rows(others: Mapping[tuple[str, str], Sequence[Run]]) -> tuple[Mappi
         {
             "pressure": f"{kind} {i + 1}",
             "agent": label,
-            "met_of_doable": rounded(_met([one])[0]),
+            _MET: rounded(fmean(_met([one]) or [nan])),
             "met_of_all": rounded(fmean(step.is_met for step, _ in one)),
         }
         for (kind, label), own in others.items()

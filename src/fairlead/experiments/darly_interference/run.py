@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from fairlead.experiments.cases import Progress, each, read_settings
-from fairlead.experiments.darly_bench import Point, errors, one_ours
-from fairlead.experiments.reproduction import Claim, Figure, Reproduction
+from collections.abc import Iterator
+
+from fairlead.experiments.cases import Progress, read_settings
+from fairlead.experiments.claims import Claim
+from fairlead.experiments.darly_bench import Point, compared, curve, errors_claim, share_claim
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Rows, pick, select
 from fairlead.report.figure import line_figure
+
+_FITTED = "A fit: the times of the parts were fitted to these latencies."
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
@@ -21,42 +27,11 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
         for pressure in tables.PRESSURES
         for n in frames
     ]
-    ours: dict[Point, float] = {}
-    for position, seconds in each(one_ours, points, in_parallel=len(points) > 40):
-        ours[points[position]] = seconds
-        progress(len(ours) / len(points), f"{points[position].places[0]}, {points[position].pressure:.0%}")
-    ours = {point: ours[point] for point in points}  # whichever came first
-    claims = []
-    for version in (1, 4):
-        mean, worst = errors({p: s for p, s in ours.items() if p.version == version})
-        claims.append(
-            Claim(
-                claim=f"version {version}: simulated latencies within {settings['most_mean_error']:.0%} on average and "
-                f"{settings['most_error']:.0%} at worst",
-                paper=f"{sum(p.version == version for p in ours)} measured latencies",
-                ours=f"{mean:.1%} on average, {worst:.1%} at worst",
-                met=mean <= settings["most_mean_error"] and worst <= settings["most_error"],
-            )
-        )
-    by = {(p.version, p.places[0], p.pressure, p.frames): s for p, s in ours.items()}
-    for node, printed in settings["printed"].items():
-        reduction = 1 - by[1, node, 0.0, 65] / by[1, node, 0.8, 65]
-        claims.append(
-            Claim(
-                claim=f"{node}: what 80 % pressure takes, of the slower time, at 65 frames",
-                paper=f"{printed:.0%}",
-                ours=f"{reduction:.0%}",
-                met=abs(reduction - printed) <= 0.05,
-            )
-        )
+    rows = compared(points, settings["quick_seeds" if quick else "seeds"], progress)
     lines = {
-        f"{node}, {who}": [
-            (p.pressure, p.theirs_s if who == "measured" else s)
-            for p, s in ours.items()
-            if p.version == 1 and p.places[0] == node and p.frames == 16
-        ]
+        f"{node}, {source}": curve(select(rows, version=1, framer_on=node, frames=16), "pressure", column)
         for node in tables.NODES
-        for who in ("measured", "simulated")
+        for source, column in (("measured", "theirs_s"), ("simulated", "ours_s"))
     }
     svg = line_figure(
         "Five functions on one node, 16 frames", lines, x_label="pressure (share of the cores)", y_label="latency (s)"
@@ -64,8 +39,7 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     return Reproduction(
         name="darly-interference",
         title="Darly: latency under CPU pressure, by node",
-        claims=tuple(claims),
-        rows=tuple(point.row(seconds) for point, seconds in ours.items()),
+        rows=rows,
         figures=(Figure(name="pressure", title="Latency by pressure", svg=svg),),
         notes=(
             "Times of the parts are fitted to these latencies (`fairlead.learn.darly.cluster` says how); what is "
@@ -73,3 +47,15 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
             "queue-worker.",
         ),
     )
+
+
+def judge(rows: Rows) -> Iterator[Claim]:
+    """The measured latencies, and what the thesis reads from them."""
+    settings = read_settings(__package__)
+    for version in (1, 4):
+        own = select(rows, version=version)
+        yield errors_claim(f"version {version}: simulated latencies", own, settings, "fit", _FITTED)
+    for node, printed in settings["printed"].items():
+        slow, fast = (pick(rows, version=1, framer_on=node, frames=65, pressure=pressure) for pressure in (0.8, 0.0))
+        what = f"{node}: what 80 % pressure takes, of the slower time, at 65 frames"
+        yield share_claim(what, printed, slow, fast, settings["most_points"], _FITTED)

@@ -1,19 +1,24 @@
 """What the runs of all contestants come to: rows, and claims."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import nan
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 
+from fairlead.experiments.claims import Claim, Measured, around, at_least, decide, decide_all, fact, paired, sampled
 from fairlead.experiments.darly_live.asking import Asked
 from fairlead.experiments.darly_live.serving import Seen, Served
-from fairlead.experiments.reproduction import Claim
+from fairlead.experiments.rows import Rows, select
 from fairlead.stress import Schedule
 
 AGENT, STATIC = "darly-any", "static"
-POINTS = 20.0
-"""By how many points of attainment the agent is to be ahead."""
+LEAD = 0.2
+"""By how much attainment the agent is to be ahead."""
+
+ALL = "all"
+RISES = ("c0_rise_at_rest", "waiting_rise_on_w01")
 
 BUSY = 0.25
 """Share of all cores' time in use by others from which on a live comparison says little."""
@@ -50,9 +55,21 @@ def rows(settings: Mapping[str, Any], schedule: Schedule, runs: Runs) -> list[di
                 asked = [one for one in served.asked if phase_of(schedule, one.due_s) == number]
                 pressed = " ".join(f"{node} {pressure}" for node, pressure in phase.pressure.items()) or "none"
                 found.append(_row(settings, name, repeat, f"{number + 1}: {pressed}", asked))
-            total = _row(settings, name, repeat, "all", served.asked)
-            found.append({**total, "moves": served.moves, "cpu_s": round(sum(served.cpu_s.values()), 1)})
+            found.append(_row(settings, name, repeat, ALL, served.asked) | _totals(schedule, name, served))
     return found
+
+
+def _totals(schedule: Schedule, name: str, served: Served) -> dict[str, object]:
+    """What is known of a run as a whole. All functions of the static contestant are on w01."""
+    seen = effects(schedule, served.seen) if name == STATIC else {}
+    return {
+        "moves": served.moves,
+        "cpu_s": round(sum(served.cpu_s.values()), 1),
+        "wrong_labels": sum(len(one.differences) for one in served.asked if one.latency_s is not None),
+        "busy_before": round(served.busy_before, 3),
+        "correlation": round(correlation(schedule, served.seen), 3),
+        **{key: None if key not in seen else round(seen[key], 3) for key in RISES},
+    }
 
 
 def _row(settings: Mapping[str, Any], name: str, repeat: int, phase: str, asked: Sequence[Asked]) -> dict[str, object]:
@@ -68,52 +85,55 @@ def _row(settings: Mapping[str, Any], name: str, repeat: int, phase: str, asked:
     }
 
 
-def claims(settings: Mapping[str, Any], schedule: Schedule, runs: Runs) -> list[Claim]:
-    """What is to be seen; nothing like it was published."""
-    slo_s = settings["slo_s"]
-    rates = {name: [attainment(served.asked, slo_s) for served in own] for name, own in runs.items()}
-    found = []
+def judge(rows: Rows) -> Iterator[Claim]:
+    """What is to be seen, over the repeats; nothing like it was published."""
+    totals = select(rows, phase=ALL)
+    rates: dict[str, list[float]] = {}
+    for row in totals:
+        rates.setdefault(row["contestant"], []).append(float(row["attainment"]))
     for rival in rates:
         if AGENT in rates and rival != AGENT:
-            ahead = 100 * (fmean(rates[AGENT]) - fmean(rates[rival]))
-            found.append(
-                Claim(
-                    claim=f"The agent meets at least {POINTS:g} points more of the requests than {rival}",
-                    paper=_NOT_PUBLISHED,
-                    ours={AGENT: _spread(rates[AGENT]), rival: _spread(rates[rival]), "points": round(ahead, 1)},
-                    met=ahead >= POINTS,
-                    note=_busy_note(runs),
-                )
+            ahead = paired(rates[AGENT], rates[rival])
+            yield decide(
+                f"The agent meets at least {100 * LEAD:g} points more of the requests than {rival}",
+                at_least(LEAD, f"at least {LEAD:g} more, repeat by repeat"),
+                ahead,
+                paper=_NOT_PUBLISHED,
+                ours={AGENT: _spread(rates[AGENT]), rival: _spread(rates[rival]), "points": round(100 * ahead.mean, 1)},
+                kind="own",
+                note=_busy_note(totals),
             )
-    return [*found, _labels_claim(runs), _signals_claim(schedule, runs)]
-
-
-def _labels_claim(runs: Runs) -> Claim:
-    answers = [one for own in runs.values() for served in own for one in served.asked if one.latency_s is not None]
-    wrong = [difference for one in answers for difference in one.differences]
-    return Claim(
-        claim="Every answer has the labels that were noted by looking at the clip",
+    answers, wrong = sum(row["asked"] - row["given_up"] for row in totals), sum(row["wrong_labels"] for row in totals)
+    yield fact(
+        "Every answer has the labels that were noted by looking at the clip",
+        "at least one answer, no difference",
+        answers > 0 and wrong == 0,
         paper="required of the workflow",
-        ours={"answers": len(answers), "differences": len(wrong)},
-        met=bool(answers) and not wrong,
-        note=wrong[0] if wrong else None,
+        ours={"answers": answers, "differences": wrong},
+        kind="own",
     )
+    yield _signals_claim(totals)
 
 
-def _signals_claim(schedule: Schedule, runs: Runs) -> Claim:
-    served = [one for own in runs.values() for one in own]
-    correlations = [correlation(schedule, one.seen) for one in served]
-    ours: dict[str, object] = {"correlation of pressure made and seen, at least": round(min(correlations), 3)}
-    is_visible = min(correlations) >= _LEAST_CORRELATION
-    for name, (still, pressed) in effects(schedule, [s for one in runs.get(STATIC, ()) for s in one.seen]).items():
-        ours[name] = f"{still:.2f} without, {pressed:.2f} under pressure"
-        is_visible = is_visible and pressed - still >= _LEAST_RISE
-    return Claim(
-        claim="Pressure is visible in the monitor's signals: of a node at rest in C0, of a busy one in its waiting",
+def _signals_claim(totals: Rows) -> Claim:
+    parts = [(at_least(_LEAST_CORRELATION), _over(totals, "correlation"))]
+    static = select(totals, contestant=STATIC)
+    parts += [(at_least(_LEAST_RISE), _over(static, key)) for key in RISES if static and static[0].get(key) is not None]
+    return decide_all(
+        "Pressure is visible in the monitor's signals: of a node at rest in C0, of a busy one in its waiting",
+        f"correlation of pressure made and seen at least {_LEAST_CORRELATION:g}, each rise at least {_LEAST_RISE:g}",
+        parts,
         paper="required of the monitor",
-        ours=ours,
-        met=is_visible,
+        ours={
+            key: _spread([float(r[key]) for r in totals if r.get(key) is not None]) for key in ("correlation", *RISES)
+        },
+        kind="own",
     )
+
+
+def _over(rows: Rows, figure: str) -> Measured:
+    values = [float(row[figure]) for row in rows if row.get(figure) is not None]
+    return sampled(values) if values else around(nan, None)
 
 
 def correlation(schedule: Schedule, seen: Sequence[Seen]) -> float:
@@ -129,20 +149,20 @@ def correlation(schedule: Schedule, seen: Sequence[Seen]) -> float:
     return float(np.corrcoef(made, read)[0, 1]) if made.std() > 0 and read.std() > 0 else 0.0
 
 
-def effects(schedule: Schedule, seen: Sequence[Seen]) -> dict[str, tuple[float, float]]:
-    """What pressure does to signals that are not about it, where all functions are on w01: means without and with it.
+def effects(schedule: Schedule, seen: Sequence[Seen]) -> dict[str, float]:
+    """How much pressure raises the means of signals that are not about it, where all functions are on w01.
 
     Two of them: C0 of a node where no function is, and how much of the time functions wait where all of them are.
     """
     found = {}
-    for name, signal, is_ours in (("C0 of a node at rest", "c0", False), ("waiting on w01", "wait_share", True)):
+    for name, signal, is_ours in ((RISES[0], "c0", False), (RISES[1], "wait_share", True)):
         by_pressed: tuple[list[float], list[float]] = ([], [])
         for one in seen:
             for node, signals in one.nodes.items():
                 if signal in signals and (node == "w01") == is_ours and _is_settled(schedule, one.at_s):
                     by_pressed[_asked(schedule, node, one.at_s) > 0].append(signals[signal])
         if all(by_pressed):
-            found[name] = fmean(by_pressed[0]), fmean(by_pressed[1])
+            found[name] = fmean(by_pressed[1]) - fmean(by_pressed[0])
     return found
 
 
@@ -160,13 +180,13 @@ def _is_settled(schedule: Schedule, at_s: float) -> bool:
 
 def _spread(values: Sequence[float]) -> str:
     """The mean, and from what to what it went."""
-    if len(values) == 1:
-        return f"{values[0]:.3g}"
+    if len(values) < 2:
+        return f"{values[0]:.3g}" if values else "unknown"
     return f"{fmean(values):.3g} ({min(values):.3g} to {max(values):.3g})"
 
 
-def _busy_note(runs: Runs) -> str | None:
-    busy = max(served.busy_before for own in runs.values() for served in own)
+def _busy_note(totals: Rows) -> str | None:
+    busy = max(row.get("busy_before") or 0.0 for row in totals)
     if busy <= BUSY:
         return None
     return f"Of all cores' time up to {busy:.0%} was in use before the schedules: others worked, and latencies suffer."

@@ -11,12 +11,14 @@ import yaml
 
 from fairlead.experiments.cases import Progress, read_settings
 from fairlead.experiments.darly_live.drawing import figures
-from fairlead.experiments.darly_live.judging import AGENT, STATIC, Runs, claims, rows
+from fairlead.experiments.darly_live.judging import AGENT, STATIC, Runs, judge, rows
 from fairlead.experiments.darly_live.machine import check_machine
 from fairlead.experiments.darly_live.serving import Served, prepare_files, serve_and_press
 from fairlead.experiments.reproduction import Reproduction
 from fairlead.policy.darly import anywhere
 from fairlead.stress import Schedule, parse_schedule
+
+__all__ = ["judge", "run"]
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
@@ -42,7 +44,6 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     return Reproduction(
         name="darly-live",
         title="Darly live: a video workflow on four emulated nodes, under pressure that goes from node to node",
-        claims=tuple(claims(settings, schedule, runs)),
         rows=tuple(rows(settings, schedule, runs)),
         notes=(*notes, *_notes(settings, schedule, repeats, runs)),
         figures=figures(settings, schedule, runs),

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from fairlead.experiments.cases import Progress, each, read_settings
-from fairlead.experiments.darly_bench import Point, errors, one_ours
-from fairlead.experiments.reproduction import Claim, Figure, Reproduction
+from collections.abc import Iterator
+
+from fairlead.experiments.cases import Progress, read_settings
+from fairlead.experiments.claims import Claim, between, decide, exact, paired_ratio
+from fairlead.experiments.darly_bench import Point, compared, curve, errors_claim, share_claim
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Rows, pick, select, values_of
 from fairlead.report.figure import line_figure
+
+_FITTED = "A fit: the times with one worker, and the part of a node that a call takes, were fitted to these latencies."
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
@@ -16,52 +22,21 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     frames = settings["quick_frames"] if quick else tables.FRAMES
     points = [
         Point(places, n, workers, 0.0, 1, "custom", seconds)
-        for places, rows in tables.QUEUE_WORKERS.items()
+        for places, own in tables.QUEUE_WORKERS.items()
         for n in frames
-        for workers, seconds in zip(tables.WORKERS, rows[n], strict=True)
+        for workers, seconds in zip(tables.WORKERS, own[n], strict=True)
     ]
-    ours: dict[Point, float] = {}
-    for position, seconds in each(one_ours, points, in_parallel=len(points) > 60):
-        ours[points[position]] = seconds
-        progress(len(ours) / len(points), f"{points[position].workers} workers, {points[position].frames} frames")
-    ours = {point: ours[point] for point in points}  # whichever came first
-    by = {(p.places, p.frames, p.workers): s for p, s in ours.items()}
-    w01, mixed = ("w01", "w01", "w01"), ("w01", "w02", "w03")
-    mean, worst = errors(ours)
-    printed, most = settings["printed"], settings["most_points"]
-    gap = {k: by[w01, 65, k] - by[w01, 7, k] for k in (1, 16)}
-    claims = (
-        Claim(
-            claim=f"simulated latencies within {settings['most_mean_error']:.0%} on average and "
-            f"{settings['most_error']:.0%} at worst",
-            paper=f"{len(ours)} measured latencies",
-            ours=f"{mean:.1%} on average, {worst:.1%} at worst",
-            met=mean <= settings["most_mean_error"] and worst <= settings["most_error"],
-        ),
-        _gain("all on w01, 65 frames", printed["most_gain"], 1 - by[w01, 65, 16] / by[w01, 65, 1], most),
-        _gain("on three nodes, 7 frames", printed["least_gain"], 1 - by[mixed, 7, 16] / by[mixed, 7, 1], most),
-        Claim(
-            claim="the gap between the largest and the smallest input shrinks, all on w01",
-            paper=f"{printed['gap']:.0%} (58 s to 15 s)",
-            ours=f"{1 - gap[16] / gap[1]:.1%} ({gap[1]:.1f} s to {gap[16]:.1f} s)",
-            met=abs(1 - gap[16] / gap[1] - printed["gap"]) <= most,
-        ),
-    )
+    rows = compared(points, settings["quick_seeds" if quick else "seeds"], progress)
     lines = {
-        f"{n} frames, {who}": [
-            (float(p.workers), p.theirs_s if who == "measured" else s)
-            for p, s in ours.items()
-            if p.places == w01 and p.frames == n
-        ]
+        f"{n} frames, {source}": curve(select(_on(rows, "w01", "w01", "w01"), frames=n), "workers", column)
         for n in frames
-        for who in ("measured", "simulated")
+        for source, column in (("measured", "theirs_s"), ("simulated", "ours_s"))
     }
     svg = line_figure("Everything on w01", lines, x_label="queue-workers", y_label="latency (s)", is_log_x=True)
     return Reproduction(
         name="darly-queue-workers",
         title="Darly: what queue-workers gain",
-        claims=claims,
-        rows=tuple(point.row(seconds) for point, seconds in ours.items()),
+        rows=rows,
         figures=(Figure(name="workers", title="Latency by queue-workers", svg=svg),),
         notes=(
             "Shares of the slower time, as in the thesis. Nothing is fitted to the rows with more than one worker "
@@ -70,10 +45,36 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     )
 
 
-def _gain(where: str, printed: float, ours: float, most: float) -> Claim:
-    return Claim(
-        claim=f"16 workers instead of one, {where}",
-        paper=f"{printed:.0%}",
-        ours=f"{ours:.1%}",
-        met=abs(ours - printed) <= most,
+def _on(rows: Rows, *places: str) -> Rows:
+    return select(rows, **dict(zip(("framer_on", "detector_on", "rest_on"), places, strict=True)))
+
+
+def judge(rows: Rows) -> Iterator[Claim]:
+    """The measured latencies, and what the thesis reads from them."""
+    settings = read_settings(__package__)
+    printed, most = settings["printed"], settings["most_points"]
+    yield errors_claim("simulated latencies", rows, settings, "fit", _FITTED)
+    w01, mixed = _on(rows, "w01", "w01", "w01"), _on(rows, "w01", "w02", "w03")
+    for where, own, frames, share in (
+        ("all on w01, 65 frames", w01, 65, printed["most_gain"]),
+        ("on three nodes, 7 frames", mixed, 7, printed["least_gain"]),
+    ):
+        slow, fast = (pick(own, frames=frames, workers=workers) for workers in (1, 16))
+        yield share_claim(f"16 workers instead of one, {where}", share, slow, fast, most, _FITTED)
+    gaps = {workers: _gaps(w01, workers) for workers in (1, 16)}
+    shrinks = exact(1).minus(paired_ratio(gaps[16], gaps[1]))
+    yield decide(
+        "the gap between the largest and the smallest input shrinks, all on w01",
+        between(printed["gap"] - most, printed["gap"] + most, f"within {100 * most:g} points of the printed"),
+        shrinks,
+        paper=f"{printed['gap']:.0%} (58 s to 15 s)",
+        ours=f"{shrinks.mean:.1%} ({gaps[1][0]:.1f} s to {gaps[16][0]:.1f} s)",
+        kind="fit",
+        note=_FITTED,
     )
+
+
+def _gaps(rows: Rows, workers: int) -> list[float]:
+    """By seed, how much longer 65 frames take than 7."""
+    long, short = (values_of(pick(rows, frames=frames, workers=workers), "ours_s") for frames in (65, 7))
+    return [a - b for a, b in zip(long, short, strict=True)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
 
 from fairlead.experiments.cases import Progress, each, read_settings
+from fairlead.experiments.claims import Claim, above, at_least, at_most, between, decide, decide_all
 from fairlead.experiments.darly_bench import (
     NATIVE,
     SCHEDULERS,
@@ -17,14 +18,14 @@ from fairlead.experiments.darly_bench import (
     band,
     converged_at,
     cumulative,
-    interval,
     kept,
     met,
     met_band,
     rounded,
     trained,
 )
-from fairlead.experiments.reproduction import Claim, Figure, Reproduction
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Rows, averaged, columns, difference, measured, select
 from fairlead.report.figure import line_figure
 
 LOGGED, PRINTED = "as logged", "as printed"
@@ -50,7 +51,6 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     return Reproduction(
         name="darly-training",
         title="Darly: four schedulers in training, 500 steps",
-        claims=_claims(settings, runs),
         rows=_rows(settings, runs),
         figures=_figures(runs),
         notes=(
@@ -83,101 +83,93 @@ def _work(job: Job, *, steps: int) -> tuple[Step, ...]:
     )
 
 
-def _share(runs: Sequence[Sequence[Step]], *, loose: bool | None = None) -> tuple[float, float]:
-    return interval([met(one, loose=loose) for one in runs])
-
-
 def _met_in(runs: Sequence[Sequence[Step]], phase: int) -> float:
     return fmean(step.is_met for one in runs for step in one if step.phase == phase)
 
 
-def _claims(settings: Mapping[str, Any], runs: Runs) -> tuple[Claim, ...]:
+def judge(rows: Rows) -> Iterator[Claim]:
+    """The published order and shares, and what is ours."""
+    settings = read_settings(__package__)
     logs, printed = settings["logs"], settings["printed"]
-    shares = {label: _share(runs[LOGGED, label])[0] for label in SCHEDULERS}
-    order = shares["oracle"] > max(shares["fullmap"], shares["custom"])
-    order = order and min(shares["fullmap"], shares["custom"]) > shares["kubernetes"]
-    oracle, half = _share(runs[LOGGED, "oracle"])
-    planned, planned_half = _share(runs[PRINTED, PLANNED])
-    stays, stays_printed = (_share(runs[pressure, STATIC])[0] for pressure in (LOGGED, PRINTED))
-    learning = [runs[LOGGED, label] for label in SCHEDULERS]
-    loose = fmean(_share(one, loose=True)[0] for one in learning)
-    strict = fmean(_share(one, loose=False)[0] for one in learning)
-    native_loose, native_strict = (_share(runs[LOGGED, NATIVE], loose=one)[0] for one in (True, False))
-    defect = [met(a) - met(b) for a, b in zip(runs[LOGGED, "fullmap"], runs[LOGGED, OVERLAID["fullmap"]], strict=True)]
-    defect_mean, defect_half = interval(defect)
-    claims = [
-        Claim(
-            claim="order in QoS met: Oracle, then Fullmap and Custom, then Kubernetes",
-            paper="logs: " + ", ".join(f"{label} {logs[label]['met']:.1%}" for label in SCHEDULERS),
-            ours=", ".join(f"{label} {share:.1%}" for label, share in shares.items()),
-            met=order,
-        ),
-        Claim(
-            claim="Oracle meets at least 91 %",
-            paper=f"{logs['oracle']['met']:.1%}",
-            ours=f"{oracle:.1%} ± {half:.1%}; with planned destinations, pressure as printed, {planned:.1%} "
-            f"± {planned_half:.1%}",
-            met=oracle >= 0.91,
-            note=f"no merit of the agent: never moving anything from w01 meets {stays:.1%}, and {stays_printed:.1%} as "
-            f"printed, where the oracle meets {_share(runs[PRINTED, 'oracle'])[0]:.1%}",
-        ),
-        Claim(
-            claim="agents on average: loose and strict objective met (inference in the paper; ours is in training)",
-            paper=f"{printed['loose']:.0%} and {printed['strict']:.0%}",
-            ours=f"{loose:.1%} and {strict:.1%}",
-            met=loose >= printed["loose"] and strict >= printed["strict"],
-            note="the authors' own logs of training give 83 and 56 %",
-        ),
-        Claim(
-            claim="native Kubernetes, never moved: loose and strict objective met",
-            paper=f"{printed['native_loose']:.0%} and {printed['native_strict']:.0%}",
-            ours=f"{native_loose:.1%} and {native_strict:.1%}",
-            met=native_strict <= 0.05 and abs(native_loose - printed["native_loose"]) <= 0.1,
-            note="where their scheduler put the functions is not known; ours prefers w03, the largest node, where "
-            "requests take 33 s, just within the loose objective",
-        ),
-        Claim(
-            claim="what adding up the counters of different nodes costs Fullmap",
-            paper="not measured",
-            ours=f"{100 * defect_mean:.1f} ± {100 * defect_half:.1f} points of QoS met",
-            met=defect_mean - defect_half > 0,
-            note=None
-            if defect_mean - defect_half > 0
-            else "not beyond the interval: with 500 steps in one stream, agents hardly learn to use counters at all",
-        ),
-    ]
-    claims += [
-        Claim(
-            claim=f"{label}: share of steps met, within 10 points of the log",
-            paper=f"{logs[label]['met']:.1%}",
+    logged, as_printed = (
+        {row["scheduler"]: row for row in select(rows, pressure=pressure, phase=None)} for pressure in (LOGGED, PRINTED)
+    )
+    shares = {label: logged[label]["met"] for label in SCHEDULERS}
+    middle = ("fullmap", "custom")
+    yield decide(
+        "order in QoS met: Oracle, then Fullmap and Custom, then Kubernetes",
+        above(0, "higher than every one that comes later, seed by seed"),
+        *(difference(logged["oracle"], logged[label], "met") for label in middle),
+        *(difference(logged[label], logged["kubernetes"], "met") for label in middle),
+        paper="logs: " + ", ".join(f"{label} {logs[label]['met']:.1%}" for label in SCHEDULERS),
+        ours=", ".join(f"{label} {share:.1%}" for label, share in shares.items()),
+    )
+    planned, stays = as_printed[PLANNED], (logged[STATIC]["met"], as_printed[STATIC]["met"])
+    yield decide(
+        "Oracle meets at least 91 %",
+        at_least(logs["oracle"]["met"]),
+        measured(logged["oracle"], "met"),
+        paper=f"{logs['oracle']['met']:.1%}",
+        ours=f"{shares['oracle']:.1%}; with planned destinations, pressure as printed, {planned['met']:.1%}",
+        note=f"No merit of the agent: never moving anything from w01 meets {stays[0]:.1%}, and {stays[1]:.1%} as "
+        f"printed, where the oracle meets {as_printed['oracle']['met']:.1%}.",
+    )
+    loose, strict = (averaged([logged[label] for label in SCHEDULERS], figure) for figure in ("loose", "strict"))
+    yield decide_all(
+        "agents on average: loose and strict objective met (inference in the paper; ours is in training)",
+        f"at least {printed['loose']:g} and {printed['strict']:g}",
+        [(at_least(printed["loose"]), loose), (at_least(printed["strict"]), strict)],
+        paper=f"{printed['loose']:.0%} and {printed['strict']:.0%}",
+        ours=f"{loose.mean:.1%} and {strict.mean:.1%}",
+        note="The authors' own logs of training give 83 and 56 %.",
+    )
+    native, near = logged[NATIVE], printed["native_loose"]
+    yield decide_all(
+        "native Kubernetes, never moved: loose and strict objective met",
+        f"within 0.1 of {near:g}, and at most 0.05",
+        [(between(near - 0.1, near + 0.1), measured(native, "loose")), (at_most(0.05), measured(native, "strict"))],
+        paper=f"{near:.0%} and {printed['native_strict']:.0%}",
+        ours=f"{native['loose']:.1%} and {native['strict']:.1%}",
+        note="Where their scheduler put the functions is not known; ours prefers w03, the largest node, where requests "
+        "take 33 s, just within the loose objective.",
+    )
+    defect = difference(logged["fullmap"], logged[OVERLAID["fullmap"]], "met")
+    yield decide(
+        "what adding up the counters of different nodes costs Fullmap",
+        above(0, "more than nothing, seed by seed"),
+        defect,
+        paper="not measured",
+        ours=f"{defect.text(1, 100)} points of QoS met",
+        kind="own",
+        note="With 500 steps in one stream, agents hardly learn to use counters at all.",
+    )
+    for label, share in shares.items():
+        log = logs[label]["met"]
+        yield decide(
+            f"{label}: share of steps met",
+            between(log - 0.1, log + 0.1, "within 10 points of the log"),
+            measured(logged[label], "met"),
+            paper=f"{log:.1%}",
             ours=f"{share:.1%}",
-            met=abs(share - logs[label]["met"]) <= 0.1,
         )
-        for label, share in shares.items()
-    ]
-    return tuple(claims)
 
 
 def _rows(settings: Mapping[str, Any], runs: Runs) -> tuple[Mapping[str, object], ...]:
     rows: list[Mapping[str, object]] = []
     for (pressure, label), own in runs.items():
-        share, half = _share(own)
         phases = sorted({step.phase for one in own for step in one})
         converged = [at for one in own if (at := converged_at(one)) is not None]
         quotients = [step.quotient for one in own for step in one if step.is_met]
-        reward, reward_half = interval([sum(step.reward for step in one) for one in own])
         rows.append(
             {
                 "pressure": pressure,
                 "scheduler": label,
-                "met": rounded(share),
-                "met_half_width": rounded(half),
+                **columns("met", [met(one) for one in own], 4),
                 "met_in_log": settings["logs"].get(label, {}).get("met") if pressure == LOGGED else None,
-                "loose": rounded(_share(own, loose=True)[0]),
-                "strict": rounded(_share(own, loose=False)[0]),
+                **columns("loose", [met(one, loose=True) for one in own], 4),
+                **columns("strict", [met(one, loose=False) for one in own], 4),
                 **{f"met_in_phase_{phase + 1}": rounded(_met_in(own, phase)) for phase in phases},
-                "reward": rounded(reward, 0),
-                "reward_half_width": rounded(reward_half, 0),
+                **columns("reward", [sum(step.reward for step in one) for one in own], 0),
                 "quotient_of_met": rounded(fmean(quotients), 3) if quotients else None,
                 "converged": len(converged),
                 "converged_at": rounded(fmean(converged), 0) if converged else None,

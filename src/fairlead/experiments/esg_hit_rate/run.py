@@ -1,8 +1,12 @@
 """Run the nine settings under five policies."""
 
+from collections.abc import Iterator
+
 from fairlead.experiments.cases import Progress, read_settings
-from fairlead.experiments.esg_table import reproduce
+from fairlead.experiments.claims import Claim
+from fairlead.experiments.esg_table import judge_table, reproduce
 from fairlead.experiments.reproduction import Reproduction
+from fairlead.experiments.rows import Rows
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
@@ -20,3 +24,8 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
             "Cost is per 1,000 requests, of what runs; neither cold starts nor idle containers are billed, to anyone.",
         ),
     )
+
+
+def judge(rows: Rows) -> Iterator[Claim]:
+    """What the slides claim."""
+    return judge_table(read_settings(__package__), rows, "reproduction")

@@ -1,14 +1,18 @@
 """The share of stages that ran with another configuration than was planned when their request began."""
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from fairlead.experiments.cases import Progress, origin, read_settings
+from fairlead.experiments.claims import Claim, above, between, decide
 from fairlead.experiments.esg_bench import Cell, cells, run_trials, trials
-from fairlead.experiments.reproduction import Claim, Figure, Reproduction
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Rows, by_seed, difference, measured, pick
 from fairlead.report.figure import bar_figure
 
 _NEAR = 10.0  # percentage points
+_MISSED = "missed_percent"
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
@@ -26,7 +30,6 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     return Reproduction(
         name="esg-miss-rate",
         title="Plans made in advance: how often they cannot be kept",
-        claims=tuple(_claims(settings, rates)),
         rows=tuple(_rows(table, settings)),
         notes=(
             origin(seeds),
@@ -44,36 +47,39 @@ def _rows(table: Mapping[tuple[str, str], Cell], settings: Mapping[str, Any]) ->
             "policy": label,
             "printed_percent": settings["printed"][label][setting],
             "missed_percent": round(100 * cell.mean("plan_misses"), 2),
-            "interval": round(100 * cell.half_width("plan_misses"), 2),
+            "missed_percent_by_seed": by_seed((100 * share for share in cell.by_seed("plan_misses")), 2),
             "attainment": round(cell.mean("attainment"), 4),
         }
 
 
-def _claims(settings: Mapping[str, Any], rates: Mapping[str, Mapping[str, float]]) -> Iterator[Claim]:
-    for label, printed in settings["printed"].items():
-        for setting, percent in printed.items():
-            ours = rates[setting][label]
-            yield Claim(
-                claim=f"{label}, {setting}: share of stages that miss their plan, within {_NEAR:g} points",
-                paper=f"{percent:g} %",
-                ours=f"{ours:.1f} %",
-                met=abs(ours - percent) <= _NEAR,
-                note=None if abs(ours - percent) <= _NEAR else _WHY[label],
+def judge(rows: Rows) -> Iterator[Claim]:
+    """The printed shares, and how they go with the load."""
+    settings = read_settings(__package__)
+    of = {label: [pick(rows, setting=s, policy=label) for s in settings["scenarios"]] for label in settings["policies"]}
+    for label, own in of.items():
+        for row in own:
+            percent = row["printed_percent"]
+            yield decide(
+                f"{label}, {row['setting']}: share of stages that miss their plan (%)",
+                between(percent - _NEAR, percent + _NEAR, f"within {_NEAR:g} points of the printed"),
+                measured(row, _MISSED),
+                paper=percent,
+                note=None if abs(row[_MISSED] - percent) <= _NEAR else _WHY[label],
             )
-    orion = [rates[setting]["orion"] for setting in settings["scenarios"]]
-    yield Claim(
-        claim="orion: the share rises with the load",
+    yield decide(
+        "orion: the share rises with the load",
+        above(0, "higher in every next setting, seed by seed"),
+        *(difference(after, before, _MISSED) for before, after in pairwise(of["orion"])),
         paper="rises",
-        ours=", ".join(f"{rate:.1f} %" for rate in orion),
-        met=orion == sorted(orion) and orion[0] < orion[-1],
+        ours=", ".join(f"{row[_MISSED]:.1f} %" for row in of["orion"]),
         note=_WHY["orion"],
     )
-    aquatope = [rates[setting]["aquatope"] for setting in settings["scenarios"]]
-    yield Claim(
-        claim="aquatope: more than half, in every setting",
+    yield decide(
+        "aquatope: more than half, in every setting",
+        above(50, "more than 50 % in every setting"),
+        *(measured(row, _MISSED) for row in of["aquatope"]),
         paper="> 50 %",
-        ours=", ".join(f"{rate:.1f} %" for rate in aquatope),
-        met=all(rate > 50 for rate in aquatope),
+        ours=", ".join(f"{row[_MISSED]:.1f} %" for row in of["aquatope"]),
         note=_WHY["aquatope"],
     )
 

@@ -1,18 +1,17 @@
 """Run Orion with more and more time to search, beside ESG and beside an Orion that sizes ahead of time."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fairlead.experiments.cases import Case, Progress, measure, origin, read_settings
-from fairlead.experiments.reproduction import Claim, Figure, Reproduction
-from fairlead.report import Aggregate
+from fairlead.experiments.cases import Case, Progress, Runs, measure, origin, read_settings
+from fairlead.experiments.claims import Claim, above, at_least, decide
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Rows, by_seed, difference, pick, select
 from fairlead.report.figure import line_figure
 
 _ORION, _AHEAD, _ESG = "Orion", "Orion, ahead of time", "ESG"
 _MATTERS = 0.1  # of the hit rate: less is no dependence worth the name
 _SEEN = 0.01  # of the hit rate: less is not told
-
-Row = Mapping[str, Any]
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
@@ -31,7 +30,6 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     return Reproduction(
         name="esg-orion-cutoff",
         title="Orion's hit rate against the time that it may search, beside ESG",
-        claims=tuple(all_claims(rows)),
         rows=tuple(rows),
         notes=(
             origin(seeds),
@@ -53,42 +51,46 @@ def _case(settings: Mapping[str, Any], setting: str, policy: str, limit_s: float
     return Case(name, settings["settings"][setting], {"policy": settings["policies"][policy] | limit})
 
 
-def _row(setting: str, policy: str, limit_s: float | None, result: Aggregate) -> dict[str, object]:
-    hit_rate = result.estimates["slo_attainment"]
+def _row(setting: str, policy: str, limit_s: float | None, runs: Runs) -> dict[str, object]:
+    estimates = runs.estimates
+    hit_rate = estimates["slo_attainment"]
     return {
         "setting": setting,
         "policy": policy,
         "search_limit_ms": None if limit_s is None else round(limit_s * 1000, 3),
         "hit_rate": round(hit_rate.mean, 4),
-        "hit_rate_interval": round(hit_rate.half_width or 0.0, 4),
-        "cost_usd": round(result.estimates["cost_usd"].mean, 4),
-        "latency_p50_s": round(result.estimates["latency_s.p50"].mean, 4),
+        "hit_rate_interval": None if hit_rate.half_width is None else round(hit_rate.half_width, 4),
+        "cost_usd": round(estimates["cost_usd"].mean, 4),
+        "latency_p50_s": round(estimates["latency_s.p50"].mean, 4),
+        "hit_rate_by_seed": by_seed(runs.by_seed("slo_attainment")),
     }
 
 
-def all_claims(rows: Sequence[Row]) -> Iterator[Claim]:
+def judge(rows: Rows) -> Iterator[Claim]:
     """What the slides say of Orion's search time, from the table."""
     for setting in dict.fromkeys(row["setting"] for row in rows):
+        orion = {float(row["search_limit_ms"]): row for row in select(rows, setting=setting, policy=_ORION)}
         curve = _curve(rows, setting)
-        best_ms = max(curve, key=lambda limit_ms: curve[limit_ms])
-        span = max(curve.values()) - min(curve.values())
-        yield Claim(
-            claim=f"Orion's hit rate depends on the time that it may search ({setting})",
+        best_ms, worst_ms = (choose(curve, key=lambda limit_ms: curve[limit_ms]) for choose in (max, min))
+        yield decide(
+            f"Orion's hit rate depends on the time that it may search ({setting})",
+            at_least(_MATTERS, f"best minus worst limit at least {_MATTERS:g}, seed by seed"),
+            difference(orion[best_ms], orion[worst_ms], "hit_rate"),
             paper="a figure, without numbers" if setting == "strict-light" else "not shown",
             ours=", ".join(f"{limit_ms:g} ms {rate:.3f}" for limit_ms, rate in curve.items()),
-            met=span >= _MATTERS,
+            kind="reproduction" if setting == "strict-light" else "own",
             note=_shape(curve, best_ms),
         )
-        esg = _rate(rows, setting, _ESG)
-        best = curve[best_ms]
-        is_better = esg > best
-        yield Claim(
-            claim=f"ESG has a higher hit rate than Orion, however long that may search ({setting})",
+        esg, best = pick(rows, setting=setting, policy=_ESG), curve[best_ms]
+        ahead = _rate(rows, setting, _AHEAD)
+        yield decide(
+            f"ESG has a higher hit rate than Orion, however long that may search ({setting})",
+            above(0, "higher than Orion's at every limit, seed by seed"),
+            *(difference(esg, row, "hit_rate") for row in orion.values()),
             paper="ESG outperforms Orion, as it finds better configurations much faster",
-            ours=f"ESG {esg:.3f}; Orion {best:.3f} at {best_ms:g} ms, {_rate(rows, setting, _AHEAD):.3f} ahead of time",
-            met=is_better,
+            ours=f"ESG {esg['hit_rate']:.3f}; Orion {best:.3f} at {best_ms:g} ms, {ahead:.3f} ahead of time",
             note=None
-            if is_better
+            if esg["hit_rate"] > best
             else (
                 "At its best limit Orion's search is short, and its sizes meet the objective with nothing batched as "
                 "long as the cluster has room for that; a plan that is kept then loses nothing."
@@ -108,18 +110,16 @@ def _shape(curve: Mapping[float, float], best_ms: float) -> str:
     return f"It {', '.join(parts)}."
 
 
-def _curve(rows: Sequence[Row], setting: str) -> dict[float, float]:
+def _curve(rows: Rows, setting: str) -> dict[float, float]:
     """Orion's hit rate by the limit in milliseconds."""
-    own = [row for row in rows if row["setting"] == setting and row["policy"] == _ORION]
-    return {float(row["search_limit_ms"]): float(row["hit_rate"]) for row in own}
+    return {float(r["search_limit_ms"]): float(r["hit_rate"]) for r in select(rows, setting=setting, policy=_ORION)}
 
 
-def _rate(rows: Sequence[Row], setting: str, policy: str) -> float:
-    (row,) = (row for row in rows if row["setting"] == setting and row["policy"] == policy)
-    return float(row["hit_rate"])
+def _rate(rows: Rows, setting: str, policy: str) -> float:
+    return float(pick(rows, setting=setting, policy=policy)["hit_rate"])
 
 
-def _figures(settings: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[Figure]:
+def _figures(settings: Mapping[str, Any], rows: Rows) -> Iterator[Figure]:
     for setting in settings["settings"]:
         curve = _curve(rows, setting)
         ends = (min(curve), max(curve))

@@ -1,16 +1,19 @@
 """Search every group under every SLO, with the published method and ours, and count and time it."""
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from time import process_time
 from typing import Any
 
 import numpy as np
 
 from fairlead.experiments.cases import Progress, read_settings
+from fairlead.experiments.claims import Claim, above, below, decide
 from fairlead.experiments.esg_overhead.profiles import draw_profiles
-from fairlead.experiments.reproduction import Claim, Figure, Reproduction
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Row, Rows, by_seed, difference, measured, pick, quotient
 from fairlead.planning import Found, Search
 from fairlead.planning.search import Method
 from fairlead.report.figure import line_figure
@@ -21,10 +24,16 @@ _MACHINE = "Times are of one core and depend on the machine; steps do not."
 
 @dataclass(frozen=True)
 class _Sample:
-    """One search."""
+    """One search of one draw: what it found, and the time of each repeat."""
 
+    draw: int
     found: Found
-    time_ms: float
+    times_ms: Sequence[float]
+
+    @property
+    def time_ms(self) -> float:
+        """The median over the repeats."""
+        return float(np.median(self.times_ms))
 
 
 Samples = Mapping[tuple[str, Method], Sequence[_Sample]]  # by SLO and method
@@ -46,18 +55,17 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
             prepared_ms.append((process_time() - before) * 1e3)
             for slo, factor in settings["slos"].items():
                 is_brute = number == 0 and draw < settings["brute_force"]
-                _measure(samples, search, slo, factor * sum(execution_s), settings, is_brute)
+                _measure(samples, search, slo, factor * sum(execution_s), settings, draw, is_brute)
             progress((draw * len(settings["groups"]) + number + 1) / (draws * len(settings["groups"])), group)
     return Reproduction(
         name="esg-overhead",
         title="ESG's search: 256 configurations of three functions, under three SLOs",
-        claims=tuple(_claims(settings, samples)),
         rows=tuple(_row(slo, method, each) for (slo, method), each in _ordered(settings, samples)),
         notes=(
             f"{draws} draws of the exponents for each of {len(settings['groups'])} groups of three functions. "
             "Execution times and prices are recalled (preset esg-recalled), and the 256 configurations are ours.",
             f"{_MACHINE} Each search is timed {settings['repeats']} times (CPU time of the process, the garbage "
-            "collector off), and its median counts.",
+            "collector off); its median counts, and intervals are over the repeats.",
             f"Preparing a group for frontier took {np.mean(prepared_ms):.2f} ms on average, once for all its SLOs.",
             "Every method found the same costs in every search.",
         ),
@@ -77,31 +85,32 @@ def _measure(
     slo: str,
     budget_s: float,
     settings: Mapping[str, Any],
+    draw: int,
     is_brute: bool,
 ) -> None:
     wanted: list[float] | None = None
     methods: tuple[Method, ...] = (*_SEARCHES, "brute-force") if is_brute else _SEARCHES
     for method in methods:
-        sample = _sample(search, budget_s, settings["k"], method, 1 if method == "brute-force" else settings["repeats"])
-        costs = [path.cost_usd for path in sample.found.paths]
+        found, times_ms = _timed(search, budget_s, settings["k"], method, settings["repeats"])
+        costs = [path.cost_usd for path in found.paths]
         wanted = costs if wanted is None else wanted
         assert np.allclose(costs, wanted, rtol=1e-12, atol=0.0), (slo, budget_s, method)
-        samples.setdefault((slo, method), []).append(sample)
+        samples.setdefault((slo, method), []).append(_Sample(draw, found, times_ms))
 
 
-def _sample(search: Search, budget_s: float, k: int, method: Method, repeats: int) -> _Sample:
-    times = []
+def _timed(search: Search, budget_s: float, k: int, method: Method, repeats: int) -> tuple[Found, list[float]]:
+    times_ms = []
     was_on = gc.isenabled()
     gc.disable()
     try:
         for _ in range(repeats):
             before = process_time()
             found = search.run(budget_s, k, method)
-            times.append(process_time() - before)
+            times_ms.append((process_time() - before) * 1e3)
     finally:
         if was_on:
             gc.enable()
-    return _Sample(found, float(np.median(times)) * 1e3)
+    return found, times_ms
 
 
 def _ordered(settings: Mapping[str, Any], samples: Samples) -> list[tuple[tuple[str, Method], Sequence[_Sample]]]:
@@ -111,7 +120,9 @@ def _ordered(settings: Mapping[str, Any], samples: Samples) -> list[tuple[tuple[
 
 def _row(slo: str, method: Method, samples: Sequence[_Sample]) -> dict[str, object]:
     steps = [each.found.steps for each in samples]
-    times_ms = [each.time_ms for each in samples]
+    times_ms = np.array([each.times_ms for each in samples])  # by search and repeat
+    medians_ms = np.median(times_ms, axis=1)
+    draws = sorted({each.draw for each in samples})
     return {
         "method": method,
         "slo": slo,
@@ -122,62 +133,66 @@ def _row(slo: str, method: Method, samples: Sequence[_Sample]) -> dict[str, obje
         "steps_p99": round(float(np.percentile(steps, 99)), 1),
         "cut_by_time_mean": round(float(np.mean([each.found.cut_by_time for each in samples])), 1),
         "cut_by_cost_mean": round(float(np.mean([each.found.cut_by_cost for each in samples])), 1),
-        "time_mean_ms": round(float(np.mean(times_ms)), 4),
-        "time_p50_ms": round(float(np.median(times_ms)), 4),
-        "time_p99_ms": round(float(np.percentile(times_ms, 99)), 4),
+        "steps_mean_by_seed": by_seed(
+            (float(np.mean([each.found.steps for each in samples if each.draw == draw])) for draw in draws), 1
+        ),
+        "time_mean_ms": round(float(np.mean(medians_ms)), 4),
+        "time_p50_ms": round(float(np.median(medians_ms)), 4),
+        "time_p99_ms": round(float(np.percentile(medians_ms, 99)), 4),
+        "time_p50_ms_by_seed": by_seed(np.median(times_ms, axis=0).tolist()),
+        "time_p99_ms_by_seed": by_seed(np.percentile(times_ms, 99, axis=0).tolist()),
     }
 
 
-def _claims(settings: Mapping[str, Any], samples: Samples) -> list[Claim]:
+def judge(rows: Rows) -> Iterator[Claim]:
+    """Times over the repeats of all searches, steps over the draws."""
+    settings = read_settings(__package__)
     slos, printed = list(settings["slos"]), settings["printed"]
-    claims = []
+    of = {method: {slo: pick(rows, method=method, slo=slo) for slo in slos} for method in (*_SEARCHES, "brute-force")}
     for method in _SEARCHES:
-        p99_ms = {slo: float(np.percentile([each.time_ms for each in samples[slo, method]], 99)) for slo in slos}
-        claims.append(
-            Claim(
-                claim=f"A search takes less than {printed['overhead_ms']} ms ({method}, p99)",
-                paper=f"< {printed['overhead_ms']} ms",
-                ours=_listed(p99_ms, "{:.2f} ms"),
-                met=max(p99_ms.values()) < printed["overhead_ms"],
-                note=_MACHINE,
-            )
+        yield decide(
+            f"A search takes less than {printed['overhead_ms']} ms ({method}, p99)",
+            below(printed["overhead_ms"], f"less than {printed['overhead_ms']} ms under every SLO"),
+            *(measured(row, "time_p99_ms") for row in of[method].values()),
+            paper=f"< {printed['overhead_ms']} ms",
+            ours=_listed({slo: row["time_p99_ms"] for slo, row in of[method].items()}, "{:.2f} ms"),
+            note=_MACHINE,
         )
-    claims += [_strict(samples, slos, method) for method in _SEARCHES]
-    brute_ms = float(np.median([each.time_ms for slo in slos for each in samples[slo, "brute-force"]]))
-    paths = samples[slos[0], "brute-force"][0].found.steps
+    for method in _SEARCHES:
+        yield _strict(of[method], slos, method)
+    brute = of["brute-force"]
+    brute_ms, paths = fmean(row["time_p50_ms"] for row in brute.values()), int(brute[slos[0]]["steps_mean"])
     least = printed["brute_force_ms"] / printed["overhead_ms"]
-    note = (
-        f"Our brute force is compiled: {brute_ms * 1e6 / paths:.1f} ns for each of {paths:,} paths, where theirs took "
-        f"{printed['brute_force_ms'] * 1e6 / paths:.0f} ns. It is {printed['brute_force_ms'] / brute_ms:,.0f} times as "
-        "fast as theirs, and that is what a search is compared with."
-    )
     for method in _SEARCHES:
-        median_ms = float(np.median([each.time_ms for slo in slos for each in samples[slo, method]]))
-        claims.append(
-            Claim(
-                claim=f"Brute force takes {printed['brute_force_ms']:,} ms, a search less than "
-                f"{printed['overhead_ms']} ms ({method}, medians)",
-                paper=f"> {least:.0f} times",
-                ours=f"{brute_ms / median_ms:,.0f} times: {brute_ms:.1f} ms against {median_ms:.3f} ms",
-                met=brute_ms / median_ms > least,
-                note=note,
-            )
+        median_ms = fmean(row["time_p50_ms"] for row in of[method].values())
+        yield decide(
+            f"Brute force takes {printed['brute_force_ms']:,} ms, a search less than {printed['overhead_ms']} ms "
+            f"({method}, medians)",
+            above(least, f"more than {least:.0f} times as long, under every SLO"),
+            *(quotient(brute[slo], of[method][slo], "time_p50_ms") for slo in slos),
+            paper=f"> {least:.0f} times",
+            ours=f"{brute_ms / median_ms:,.0f} times: {brute_ms:.1f} ms against {median_ms:.3f} ms",
+            note=(
+                f"Our brute force is compiled: {brute_ms * 1e6 / paths:.1f} ns for each of {paths:,} paths, where "
+                f"theirs took {printed['brute_force_ms'] * 1e6 / paths:.0f} ns. It is "
+                f"{printed['brute_force_ms'] / brute_ms:,.0f} times as fast as theirs, and that is what a search is "
+                "compared with."
+            ),
         )
-    return claims
 
 
-def _strict(samples: Samples, slos: Sequence[str], method: Method) -> Claim:
-    means = {slo: float(np.mean([each.found.steps for each in samples[slo, method]])) for slo in slos}
-    by_time = {slo: float(np.mean([each.found.cut_by_time for each in samples[slo, method]])) for slo in slos}
+def _strict(of: Mapping[str, Row], slos: Sequence[str], method: Method) -> Claim:
+    by_time = {slo: row["cut_by_time_mean"] for slo, row in of.items()}
     note = (
         "Options that are too slow are passed over in one step, up to the first that is not. Cut by time, most of them "
         f"so: {_listed(by_time, '{:,.0f}')} on average. A loop that looks at each may find another order."
     )
-    return Claim(
-        claim=f"Strict SLOs are cheaper to search than relaxed ones ({method}, mean steps)",
+    return decide(
+        f"Strict SLOs are cheaper to search than relaxed ones ({method}, mean steps)",
+        below(0, "fewer steps under the strict than under the relaxed SLO, draw by draw"),
+        difference(of[slos[0]], of[slos[-1]], "steps_mean"),
         paper="strict < relaxed",
-        ours=_listed(means, "{:,.0f}"),
-        met=means[slos[0]] < means[slos[-1]],
+        ours=_listed({slo: row["steps_mean"] for slo, row in of.items()}, "{:,.0f}"),
         note=note if method == "dual-blade" else None,
     )
 

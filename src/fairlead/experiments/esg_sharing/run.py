@@ -1,8 +1,12 @@
 """Run the variants of ESG's setting under five policies."""
 
+from collections.abc import Iterator
+
 from fairlead.experiments.cases import Progress, read_settings
-from fairlead.experiments.esg_table import reproduce
+from fairlead.experiments.claims import Claim
+from fairlead.experiments.esg_table import judge_table, reproduce
 from fairlead.experiments.reproduction import Reproduction
+from fairlead.experiments.rows import Rows
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
@@ -18,3 +22,8 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
             "keeps its slice. MPS: runs on a GPU slow each other down by up to a fifth. Time slicing: they take turns.",
         ),
     )
+
+
+def judge(rows: Rows) -> Iterator[Claim]:
+    """Whether ESG still has the highest hit rate; not published."""
+    return judge_table(read_settings(__package__), rows, "own")

@@ -12,14 +12,14 @@ from fairlead.workload import load_scenario
 _MB_PER_GB = 1024
 
 
-def run_clients(settings: Mapping[str, Any], model: str, way: str, count: int) -> Recording:
-    """So many clients of a model that share the GPUs in some way."""
+def run_clients(settings: Mapping[str, Any], model: str, way: str, count: int, seed: int) -> Recording:
+    """Runs `count` clients of a model that share the GPUs in the given way."""
     kind = settings["ways"][way]["as"]
     scenario = load_scenario(
         "kaas-contention" if kind == "kernel" else "kaas-contention-actors",
         overrides=_overrides(settings, model, way, count),
     )
-    recording = simulate(scenario, seed=settings["seed"])
+    recording = simulate(scenario, seed=seed)
     assert not recording.refusals, recording.refusals[0]
     return recording
 

@@ -9,12 +9,14 @@ included) and what was merely kept for them:
   time that the host's containers idle. Device memory that holds buffers is not billed: others may take it.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from fairlead.engine import simulate
+from fairlead.experiments.rows import by_seed
 from fairlead.model import Recording
 from fairlead.workload import Scenario, load_scenario
 
@@ -22,25 +24,39 @@ SERVERFUL, FAAS, KAAS = "serverful", "FaaS", "KaaS"
 _WORKFLOWS = {SERVERFUL: "serverful", FAAS: "faas", KAAS: "kaas"}
 
 
-def cost_rows(settings: Mapping[str, Any], seed: int, duration_s: float) -> Iterator[dict[str, object]]:
-    """One row per utilisation and user: USD per hour used and kept, and USD per thousand requests."""
+def cost_rows(settings: Mapping[str, Any], seeds: Sequence[int], duration_s: float) -> Iterator[dict[str, object]]:
+    """One row per utilisation and user: USD per hour used and kept (first seed), and USD per thousand requests."""
     for utilisation in settings["utilisations"]:
         for user, workflow in _WORKFLOWS.items():
             arrivals = [{"workflow": workflow, "process": "poisson", "rate_rps": utilisation / settings["task_s"]}]
             overrides = {"arrivals": arrivals, "duration_s": duration_s}
             scenario = load_scenario(settings["scenario"], overrides=overrides)
-            recording = simulate(scenario, seed=seed)
-            used_usd = float(recording.invocations["cost_usd"].sum())
-            kept_usd = _kept_usd(recording, scenario, user, used_usd)
-            hours = recording.end_s / 3600
+            bills = [_bill(scenario, user, seed) for seed in seeds]
+            prices = [1000 * (bill.used_usd + bill.kept_usd) / max(1, bill.requests) for bill in bills]
+            first = bills[0]
             yield {
                 "utilisation": utilisation,
                 "user": user,
-                "requests": recording.requests.height,
-                "used_usd_per_hour": round(used_usd / hours, 5),
-                "kept_usd_per_hour": round(kept_usd / hours, 5),
-                "usd_per_1000_requests": round(1000 * (used_usd + kept_usd) / max(1, recording.requests.height), 4),
+                "requests": first.requests,
+                "used_usd_per_hour": round(first.used_usd / first.hours, 5),
+                "kept_usd_per_hour": round(first.kept_usd / first.hours, 5),
+                "usd_per_1000_requests": round(fmean(prices), 4),
+                "usd_per_1000_requests_by_seed": by_seed(prices),
             }
+
+
+class _Bill(NamedTuple):
+    requests: int
+    used_usd: float
+    kept_usd: float
+    hours: float
+
+
+def _bill(scenario: Scenario, user: str, seed: int) -> _Bill:
+    recording = simulate(scenario, seed=seed)
+    used_usd = float(recording.invocations["cost_usd"].sum())
+    kept_usd = _kept_usd(recording, scenario, user, used_usd)
+    return _Bill(recording.requests.height, used_usd, kept_usd, recording.end_s / 3600)
 
 
 def _kept_usd(recording: Recording, scenario: Scenario, user: str, used_usd: float) -> float:

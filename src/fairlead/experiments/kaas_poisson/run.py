@@ -1,17 +1,17 @@
 """Run the Poisson experiment under every policy, and look for the load at which SRTF's printed wait appears."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fairlead.experiments.cases import Case, Progress, interval, measure, origin, read_settings
-from fairlead.experiments.reproduction import Claim, Reproduction
-from fairlead.report import Aggregate
+from fairlead.experiments.cases import Case, Progress, Runs, measure, origin, read_settings
+from fairlead.experiments.claims import Claim, above, below, decide, decide_all, equal, within
+from fairlead.experiments.reproduction import Reproduction
+from fairlead.experiments.rows import Row, Rows, by_seed, difference, measured, pick
 
 _SHARING = ("Round Robin", "Balance", "SRTF", "MLFQS")  # the policies that let every client use every GPU
 _FIXED, _STEALING = "Exclusive, no stealing", "Exclusive, 150 %"
 _WAITS = {"ResNet": "by_workflow.client-1.wait_s.mean", "BERT": "by_workflow.client-2.wait_s.mean"}
-
-Results = Mapping[str, Mapping[str, Aggregate]]  # by mix, then by policy
+_ALL = (*_SHARING, _FIXED, _STEALING)
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
@@ -22,14 +22,9 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     points = [(mix, policy, load) for mix in settings["mixes"] for policy in settings["policies"]]
     points += [(mix, "SRTF", srtf) for mix in settings["mixes"] for srtf in settings["srtf_loads"]]
     found = measure([_case(settings, *point) for point in points], seeds, progress)
-    at_load = {
-        mix: {policy: found[_name(mix, policy, load)] for policy in settings["policies"]} for mix in settings["mixes"]
-    }
-    claims = [*_cold_starts(settings, at_load), *_waits(at_load), _srtf_wait(settings, found)]
     return Reproduction(
         name="kaas-poisson",
         title="KaaS under Poisson arrivals: four GPUs, two clients, 80 % load",
-        claims=tuple(claims),
         rows=tuple(_row(*point, found[_name(*point)]) for point in points),
         notes=(
             origin(seeds),
@@ -54,96 +49,101 @@ def _case(settings: Mapping[str, Any], mix: str, policy: str, load: float) -> Ca
     return Case(_name(mix, policy, load), settings["scenario"], overrides)
 
 
-def _row(mix: str, policy: str, load: float, result: Aggregate) -> dict[str, object]:
+def _row(mix: str, policy: str, load: float, runs: Runs) -> dict[str, object]:
     row: dict[str, object] = {"mix": mix, "load": load, "policy": policy}
+    estimates = runs.estimates
     measures = {"wait": "wait_s.mean", **{f"wait_{model}": path for model, path in _WAITS.items()}}
     for name, path in measures.items():
-        row[name] = round(result.estimates[path].mean, 2)
-        row[f"{name}_interval"] = round(result.estimates[path].half_width or 0.0, 2)
+        row[name] = round(estimates[path].mean, 2)
+        row[f"{name}_interval"] = None if (half := estimates[path].half_width) is None else round(half, 2)
     for name in ("cold_starts", "cache_hits", "cache_hit_ratio"):
-        row[name] = round(result.estimates[name].mean, 4)
-    return row
+        row[name] = round(estimates[name].mean, 4)
+    row["cold_starts_by_seed"] = by_seed(runs.by_seed("cold_starts"), 0)
+    return row | {f"{name}_by_seed": by_seed(runs.by_seed(path), 3) for name, path in measures.items()}
 
 
-def _cold_starts(settings: Mapping[str, Any], results: Results) -> list[Claim]:
-    printed = settings["printed"]["cold_starts"]
-    claims = []
-    for policy in (*_SHARING, _FIXED, _STEALING):
-        paper = printed[policy.partition(",")[0]]
-        ours = {mix: by_policy[policy].estimates["cold_starts"].mean for mix, by_policy in results.items()}
-        note = None
-        if policy == _FIXED:
-            note = "Each client keeps its two GPUs. That the report has 4 implies that in its run nothing was stolen."
-        elif policy == _STEALING:
-            note = (
-                "With the 150 % rule that the text describes, queues do get 150 % as full as others at 80 % load, and "
-                "every GPU loads both models before long. The printed 4 is what Exclusive gives without it."
-            )
-        met = all(value == paper for value in ours.values())
-        claims.append(Claim(claim=f"Cold starts, {policy}", paper=paper, ours=_tidy(ours), met=met, note=note))
-    return claims
-
-
-def _waits(results: Results) -> list[Claim]:
-    claims = []
-    for mix, by_policy in results.items():
-        for model, path in _WAITS.items():
-            waits = {policy: by_policy[policy].estimates[path].mean for policy in (*_SHARING, _FIXED, _STEALING)}
-            longest = max(waits, key=lambda policy: waits[policy])
-            note = None
-            if longest == _FIXED:
-                note = (
-                    "Two GPUs for BERT alone are offered more than they can do at equal rates (a load of 1.28), so "
-                    "Exclusive without stealing is worse. Of the policies that share all GPUs Round Robin is the worst."
-                )
-            claims.append(
-                Claim(
-                    claim=f"Round Robin has the longest wait of {model} ({mix})",
-                    paper="Round Robin",
-                    ours="; ".join(
-                        f"{policy} {waits[policy]:.1f}"
-                        for policy in sorted(waits, key=lambda policy: -waits[policy])[:2]
-                    ),
-                    met=longest == "Round Robin",
-                    note=note,
-                )
-            )
-        balance, srtf = (by_policy[policy].estimates for policy in ("Balance", "SRTF"))
-        claims.append(
-            Claim(
-                claim=f"SRTF serves ResNet sooner and BERT later than Balance does ({mix})",
-                paper="ResNet is served as soon as there are resources, and BERT starves",
-                ours=", ".join(f"{m} {srtf[p].mean:.1f} against {balance[p].mean:.1f}" for m, p in _WAITS.items()),
-                met=all((srtf[p].mean < balance[p].mean) == (m == "ResNet") for m, p in _WAITS.items()),
-            )
-        )
-    return claims
-
-
-def _srtf_wait(settings: Mapping[str, Any], found: Mapping[str, Aggregate]) -> Claim:
-    paper = settings["printed"]["srtf_bert_wait"]
-    loads = [settings["load"], *settings["srtf_loads"]]
-    by_mix = {
-        mix: {load: found[_name(mix, "SRTF", load)].estimates[_WAITS["BERT"]] for load in loads}
+def judge(rows: Rows) -> Iterator[Claim]:
+    """Cold starts and waits at the stated load, and SRTF's printed wait."""
+    settings = read_settings(__package__)
+    table = {
+        mix: {policy: pick(rows, mix=mix, load=settings["load"], policy=policy) for policy in settings["policies"]}
         for mix in settings["mixes"]
     }
+    yield from _cold_starts(settings, table)
+    for mix, by_policy in table.items():
+        yield from _waits(mix, by_policy)
+    yield _srtf_wait(settings, rows)
+
+
+def _cold_starts(settings: Mapping[str, Any], table: Mapping[str, Mapping[str, Row]]) -> Iterator[Claim]:
+    for policy in _ALL:
+        paper = settings["printed"]["cold_starts"][policy.partition(",")[0]]
+        figures = [measured(by_policy[policy], "cold_starts") for by_policy in table.values()]
+        shown = {mix: figure.mean for mix, figure in zip(table, figures, strict=True)}
+        rule = equal(paper, "equal in every seed, with both mixes")
+        note = _WHY_COLD.get(policy)
+        yield decide(f"Cold starts, {policy}", rule, *figures, paper=paper, ours=_tidy(shown), note=note)
+
+
+_WHY_COLD = {
+    _FIXED: "Each client keeps its two GPUs. That the report has 4 implies that in its run nothing was stolen.",
+    _STEALING: "With the 150 % rule that the text describes, queues do get 150 % as full as others at 80 % load, and "
+    "every GPU loads both models before long. The printed 4 is what Exclusive gives without it.",
+}
+
+
+def _waits(mix: str, by_policy: Mapping[str, Row]) -> Iterator[Claim]:
+    worst, balance, srtf = (by_policy[policy] for policy in ("Round Robin", "Balance", "SRTF"))
+    for model in _WAITS:
+        figure = f"wait_{model}"
+        rivals = [by_policy[policy] for policy in _ALL if policy != "Round Robin"]
+        most = sorted((by_policy[policy] for policy in _ALL), key=lambda row: -row[figure])
+        note = None
+        if most[0]["policy"] == _FIXED:
+            note = (
+                "Two GPUs for BERT alone are offered more than they can do at equal rates (a load of 1.28), so "
+                "Exclusive without stealing is worse. Of the policies that share all GPUs Round Robin is the worst."
+            )
+        yield decide(
+            f"Round Robin has the longest wait of {model} ({mix})",
+            above(0, "longer than under every rival, seed by seed"),
+            *(difference(worst, rival, figure) for rival in rivals),
+            paper="Round Robin",
+            ours="; ".join(f"{row['policy']} {row[figure]:.1f}" for row in most[:2]),
+            note=note,
+        )
+    yield decide_all(
+        f"SRTF serves ResNet sooner and BERT later than Balance does ({mix})",
+        "ResNet's wait shorter, BERT's longer, seed by seed",
+        [
+            (below(0), difference(srtf, balance, "wait_ResNet")),
+            (above(0), difference(srtf, balance, "wait_BERT")),
+        ],
+        paper="ResNet is served as soon as there are resources, and BERT starves",
+        ours=", ".join(f"{m} {srtf[f'wait_{m}']:.1f} against {balance[f'wait_{m}']:.1f}" for m in _WAITS),
+    )
+
+
+def _srtf_wait(settings: Mapping[str, Any], rows: Rows) -> Claim:
+    paper, load = settings["printed"]["srtf_bert_wait"], settings["load"]
+
+    def bert(mix: str, at: float, policy: str = "SRTF") -> Row:
+        return pick(rows, mix=mix, load=at, policy=policy)
+
+    loads = [load, *settings["srtf_loads"]]
+    waits = {mix: {at: float(bert(mix, at)["wait_BERT"]) for at in loads} for mix in settings["mixes"]}
     higher = "; ".join(
-        f"{mix}: " + ", ".join(f"{waits[load].mean:.0f} at {load:g}" for load in loads) for mix, waits in by_mix.items()
+        f"{mix}: " + ", ".join(f"{wait:.0f} at {at:g}" for at, wait in own.items()) for mix, own in waits.items()
     )
-    nearest = {mix: min(loads, key=lambda load: abs(waits[load].mean - paper)) for mix, waits in by_mix.items()}
-    clairvoyant = " and ".join(
-        f"{found[_name(mix, 'SRTF, clairvoyant', settings['load'])].estimates[_WAITS['BERT']].mean:.0f}"
-        for mix in by_mix
-    )
-    about = " or ".join(f"{load:g} ({mix})" for mix, load in nearest.items())
-    ours = {mix: interval(waits[settings["load"]]) for mix, waits in by_mix.items()}
-    return Claim(
-        claim=f"SRTF, mean wait of BERT at a load of {settings['load']:g}",
+    about = " or ".join(f"{min(own, key=lambda at: abs(own[at] - paper)):g} ({mix})" for mix, own in waits.items())
+    clairvoyant = " and ".join(f"{bert(mix, load, 'SRTF, clairvoyant')['wait_BERT']:.0f}" for mix in waits)
+    figures = {mix: measured(bert(mix, load), "wait_BERT") for mix in waits}
+    return decide(
+        f"SRTF, mean wait of BERT at a load of {load:g}",
+        within(0.2, paper, "within 20 % of the printed, with both mixes"),
+        *figures.values(),
         paper=paper,
-        ours=ours,
-        met=all(
-            abs(w[settings["load"]].mean - paper) <= (w[settings["load"]].half_width or 0.0) for w in by_mix.values()
-        ),
+        ours={mix: figure.text() for mix, figure in figures.items()},
         note=(
             f"Not reproducible at the stated load: an SRTF that sees only what has arrived gives {higher}. The "
             f"clairvoyant rule of the worked example gives {clairvoyant}. The printed wait belongs to a load of about "

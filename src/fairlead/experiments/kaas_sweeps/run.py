@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
-from fairlead.experiments.cases import Case, Progress, measure, origin, read_settings
-from fairlead.experiments.kaas_sweeps.claims import Sweeps, all_claims
+from fairlead.experiments.cases import Case, Progress, Runs, measure, origin, read_settings
+from fairlead.experiments.kaas_sweeps.claims import judge
 from fairlead.experiments.reproduction import Reproduction
-from fairlead.report import Aggregate
+from fairlead.experiments.rows import by_seed
+
+__all__ = ["judge", "run"]
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
@@ -21,23 +23,21 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
         for policy in settings["policies"]
     ]
     found = measure([_case(settings, *point) for point in points], seeds, progress)
-    sweeps: Sweeps = {}
-    rows = []
-    for sweep, value, policy in points:
-        figures = _figures(settings, sweep, value, found[_name(sweep, value, policy)])
-        sweeps.setdefault(sweep, {}).setdefault(value, {})[policy] = figures
-        rows.append({"sweep": sweep, "value": value, "policy": policy, **figures})
+    rows = [
+        {"sweep": sweep, "value": value, "policy": policy}
+        | _figures(settings, sweep, value, found[_name(sweep, value, policy)])
+        for sweep, value, policy in points
+    ]
     return Reproduction(
         name="kaas-sweeps",
         title="KaaS: mean waits against load, GPUs, cold-start time, execution time and clients",
-        claims=tuple(all_claims(sweeps)),
         rows=tuple(rows),
         notes=(
             origin(seeds),
             "Load is sum(rate x execution time) / GPUs, with equal rates of both models; mode online.",
             "The report gives these sweeps as figures without numbers, so its side is what its text says of them.",
-            "No effect means that the 95 % intervals at the least and the greatest value overlap, and that the means "
-            "are within a factor of 1.5.",
+            "No effect means that the wait at the greatest value over that at the least is within a factor of 1.5, "
+            "with its whole interval. Differences and ratios are taken seed by seed.",
         ),
     )
 
@@ -69,17 +69,20 @@ def _clients(settings: Mapping[str, Any], count: int) -> dict[str, object]:
     return {"workflows": workflows, "arrivals": arrivals}
 
 
-def _figures(settings: Mapping[str, Any], sweep: str, value: float, result: Aggregate) -> dict[str, float]:
+def _figures(settings: Mapping[str, Any], sweep: str, value: float, runs: Runs) -> dict[str, object]:
     execution_s = mean(settings["execution_s"].values()) * (value if sweep == "execution time" else 1)
-    wait = result.estimates["wait_s.mean"]
+    estimates = runs.estimates
+    wait, waits = estimates["wait_s.mean"], runs.by_seed("wait_s.mean")
     count = int(value) if sweep == "clients" else len(settings["loads"])
     figures = {
         "wait": wait.mean,
-        "wait_interval": wait.half_width or 0.0,
         "wait_per_execution": wait.mean / execution_s,
     }
     for i, model in enumerate(settings["loads"]):
         clients = range(i + 1, count + 1, len(settings["loads"]))
-        figures[f"wait_{model}"] = mean(result.estimates[f"by_workflow.client-{k}.wait_s.mean"].mean for k in clients)
-    figures |= {name: result.estimates[name].mean for name in ("cold_starts", "cache_hits", "cache_hit_ratio")}
-    return {name: round(figure, 4) for name, figure in figures.items()}
+        figures[f"wait_{model}"] = mean(estimates[f"by_workflow.client-{k}.wait_s.mean"].mean for k in clients)
+    figures |= {name: estimates[name].mean for name in ("cold_starts", "cache_hits", "cache_hit_ratio")}
+    rounded: dict[str, object] = {name: round(figure, 4) for name, figure in figures.items()}
+    rounded["wait_interval"] = None if wait.half_width is None else round(wait.half_width, 4)
+    rounded["wait_by_seed"] = by_seed(waits)
+    return rounded | {"wait_per_execution_by_seed": by_seed(w / execution_s for w in waits)}

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fairlead.experiments.cases import Progress, read_settings
-from fairlead.experiments.reproduction import Claim, Figure, Reproduction
+from fairlead.experiments.claims import (
+    Claim,
+    at_least,
+    at_most,
+    below,
+    decide,
+    decide_all,
+    paired,
+    paired_ratio,
+)
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Row, Rows, by_seed, difference, pick, select, values_of
 from fairlead.report.figure import line_figure
 from fairlead.workload.traces import Trace, chunks, generate, read
 
@@ -20,37 +33,31 @@ if TYPE_CHECKING:
 
 AZURE = "FAIRLEAD_AZURE"
 _NEVER = "no unloading"
+_P75 = "cold_percent_p75"
 _GENERATED = "generated"
 _ON_SERVER = ("fixed 10 min", "lru", "greedy-dual")
 _ALL, _RARE = "all functions", "rare functions"
 
-Row = dict[str, object]
-Found = Mapping[tuple[str, str], Row]  # by memory, then by rule
+_JUDGED = {"cold_percent_p75": 2, "wasted_percent": 1, "cold_starts": 0}  # and the digits of each seed's value
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
     """Cold starts against memory."""
     settings = read_settings(__package__)
-    trace, source = _trace(settings, quick)
-    points = _points(settings, trace)
-    rows: list[Row] = []
-    for i, (where, memory_share, own, cluster, name, rule) in enumerate(points):
-        rows.append(_measure(settings, own, cluster, rule) | {"where": where, "memory": memory_share, "rule": name})
-        progress((i + 1) / len(points), f"{where}, {name}")
-    ample = {str(row["rule"]): row for row in rows if row["where"] == "ample"}
-    full = _float(ample[f"fixed {settings['reference_minutes']} min"]["wasted_gb_s"])
-    for row in rows:
-        row["wasted_percent"] = round(100 * _float(row["wasted_gb_s"]) / full, 1)
-    claims = [*_hybrid_claims(settings, ample, source), *_memory_claims(rows)]
+    seeds = settings["quick_seeds" if quick else "seeds"]
+    runs = []
+    for i, seed in enumerate(seeds):
+        trace, source = _trace(settings, quick, seed)
+        runs.append(_run(settings, trace, seed, partial(_part, progress, i, len(seeds))))
+    rows = [_merged(own) for own in zip(*runs, strict=True)]
     return Reproduction(
         name="keep-alive",
         title="Keep-alive rules of a fleet: cold starts against wasted memory",
-        claims=tuple(claims),
-        rows=tuple(_ordered(row) for row in rows),
-        figures=_figures(settings, ample, rows),
+        rows=tuple(rows),
+        figures=_figures(settings, rows),
         notes=(
-            f"Trace: {source}: {len(trace)} functions, {trace.invocations:,} calls in {trace.minutes} minutes; seed "
-            f"{settings['seed']}.",
+            f"Trace: {source}: {len(trace)} functions, {trace.invocations:,} calls in {trace.minutes} minutes; means "
+            f"over {len(seeds)} seeds." + (" Calls are Poisson but for timers." if source == _GENERATED else ""),
             "Wasted memory is that of idle instances until the last call; 100 % is that of fixed "
             f"{settings['reference_minutes']} min with ample memory. A cold start takes {settings['cold_start_s']:g} s "
             "for every function: the trace does not say.",
@@ -59,13 +66,42 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     )
 
 
-def _trace(settings: Mapping[str, Any], quick: bool) -> tuple[Trace, str]:
+def _part(progress: Progress, done: int, parts: int, share: float, what: str) -> None:
+    """Progress within one of several equal parts."""
+    progress((done + share) / parts, what)
+
+
+def _run(settings: Mapping[str, Any], trace: Trace, seed: int, progress: Progress) -> list[dict[str, Any]]:
+    """Every rule on one trace."""
+    points = _points(settings, trace)
+    rows: list[dict[str, Any]] = []
+    for i, (where, memory_share, own, cluster, name, rule) in enumerate(points):
+        found = _measure(settings, own, cluster, rule, seed)
+        rows.append({"where": where, "memory": memory_share, "rule": name, **found})
+        progress((i + 1) / len(points), f"{where}, {name}, seed {seed}")
+    full = pick(rows, where="ample", rule=_fixed(settings["reference_minutes"]))["wasted_gb_s"]
+    return [row | {"wasted_percent": round(100 * row["wasted_gb_s"] / full, 1)} for row in rows]
+
+
+def _merged(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The means over the seeds, and the seeds of what claims are about."""
+    first = ("where", "memory", "rule", "cold_percent", "cold_percent_p75", "wasted_percent")
+    names = [*first, *(name for name in runs[0] if name not in first)]
+    means = {name: runs[0][name] if name in first[:3] else round(fmean(one[name] for one in runs), 4) for name in names}
+    return means | {f"{name}_by_seed": by_seed((one[name] for one in runs), n) for name, n in _JUDGED.items()}
+
+
+def _fixed(minutes: int) -> str:
+    return f"fixed {minutes} min"
+
+
+def _trace(settings: Mapping[str, Any], quick: bool, seed: int) -> tuple[Trace, str]:
     folder = os.environ.get(AZURE)
     if folder:
         trace = read(Path(folder))
         return (trace.window(0, min(trace.minutes, settings["quick_minutes"])) if quick else trace), "Azure 2019"
     size = settings["quick_generated" if quick else "generated"]
-    return generate(**size, seed=settings["seed"]), _GENERATED
+    return generate(**size, seed=seed), _GENERATED
 
 
 def _points(
@@ -80,7 +116,7 @@ def _points(
     )
 
     rules: dict[str, KeepAlive] = {
-        f"fixed {minutes} min": Fixed(seconds=60.0 * minutes) for minutes in settings["fixed_minutes"]
+        _fixed(minutes): Fixed(seconds=60.0 * minutes) for minutes in settings["fixed_minutes"]
     }
     rules |= {f"hybrid {hours} h": HybridHistogram(bins=60 * hours) for hours in settings["hybrid_hours"]}
     rules[_NEVER] = LeastRecentlyUsed()
@@ -95,7 +131,9 @@ def _points(
     return points
 
 
-def _measure(settings: Mapping[str, Any], trace: Trace, cluster: Mapping[str, float], rule: KeepAlive) -> Row:
+def _measure(
+    settings: Mapping[str, Any], trace: Trace, cluster: Mapping[str, float], rule: KeepAlive, seed: int
+) -> dict[str, Any]:
     from fairlead.engine.sim.compiled import run_stream  # noqa: PLC0415 - as above
 
     scenario = trace.scenario(
@@ -105,7 +143,7 @@ def _measure(settings: Mapping[str, Any], trace: Trace, cluster: Mapping[str, fl
         cold_start_s=settings["cold_start_s"],
         is_streamed=True,
     )
-    found: FleetResult = run_stream(scenario, chunks(trace, settings["seed"]), keep_alive=rule)
+    found: FleetResult = run_stream(scenario, chunks(trace, seed), keep_alive=rule)
     assert found.completed == trace.invocations, (rule, found.completed)
     assert cluster is not settings["ample"] or not found.evicted, (rule, found.evicted)
     return {
@@ -121,110 +159,96 @@ def _measure(settings: Mapping[str, Any], trace: Trace, cluster: Mapping[str, fl
     }
 
 
-def _ordered(row: Row) -> Row:
-    first = ("where", "memory", "rule", "cold_percent", "cold_percent_p75", "wasted_percent")
-    return {**{key: row[key] for key in first}, **row}
-
-
-def _float(value: object) -> float:
-    assert isinstance(value, int | float)
-    return float(value)
-
-
-def _at_waste(settings: Mapping[str, Any], ample: Mapping[str, Row], wasted: float) -> float:
-    """The 75th percentile that a fixed time would have at so much wasted memory, between the times that were run."""
-    names = [*(f"fixed {minutes} min" for minutes in settings["fixed_minutes"]), _NEVER]
-    curve = sorted((_float(ample[n]["wasted_percent"]), _float(ample[n]["cold_percent_p75"])) for n in names)
-    return float(np.interp(wasted, [x for x, _ in curve], [y for _, y in curve]))
-
-
-def _hybrid_claims(settings: Mapping[str, Any], ample: Mapping[str, Row], source: str) -> list[Claim]:
-    hybrids = {f"{hours} h": ample[f"hybrid {hours} h"] for hours in settings["hybrid_hours"]}
-    shares = {name: _float(row["cold_percent_p75"]) for name, row in hybrids.items()}
-    wasted = {name: _float(row["wasted_percent"]) for name, row in hybrids.items()}
-    longest = list(hybrids)[-1]
-    fixed = ample[f"fixed {settings['reference_minutes']} min"]
-    same = {name: _at_waste(settings, ample, wasted[name]) for name in hybrids}
-    ratio = same[longest] / shares[longest] if shares[longest] else np.inf
-    paper = settings["printed"]["fixed_over_hybrid"]
-    return [
-        Claim(
-            claim=f"Hybrid with a range of {longest}: 75th percentile of cold shares, against fixed 10 min",
-            paper="below",
-            ours=f"{shares[longest]} against {fixed['cold_percent_p75']} %, at {wasted[longest]} % of its waste",
-            met=shares[longest] < _float(fixed["cold_percent_p75"]),
-        ),
-        Claim(
-            claim="A fixed time that wastes as much has so many times the cold share of hybrid, 75th percentile",
-            paper=paper,
-            ours=round(ratio, 2),
-            met=bool(ratio >= paper),
-            note=f"At {wasted[longest]:.0f} % of the waste of fixed 10 min, fixed has {same[longest]:.1f} %, hybrid "
-            f"{shares[longest]:.1f} %; between two fixed times it is interpolated."
-            + (" Calls of generated functions are Poisson but for timers." if source == _GENERATED else ""),
-        ),
-        Claim(
-            claim="Hybrid has less than a fixed time of the same waste, for every range",
-            paper="below the curve of fixed times",
-            ours=", ".join(f"{name}: {shares[name]:.1f} against {same[name]:.1f} %" for name in hybrids),
-            met=all(shares[name] < same[name] for name in hybrids),
-        ),
-        Claim(
-            claim="A longer range has fewer cold starts and wastes more",
-            paper="yes",
-            ours=", ".join(f"{name}: {shares[name]:.1f} % at {wasted[name]:.0f} %" for name in hybrids),
-            met=_falls(list(shares.values())) and _falls([-value for value in wasted.values()]),
-        ),
-    ]
-
-
-def _falls(values: Sequence[float]) -> bool:
-    return all(later <= earlier for earlier, later in pairwise(values))
-
-
-def _memory_claims(rows: Sequence[Row]) -> list[Claim]:
-    claims = []
+def judge(rows: Rows) -> Iterator[Claim]:
+    """The hybrid histogram with ample memory, and greedy-dual on one server."""
+    settings = read_settings(__package__)
+    yield from _hybrid_claims(settings, {row["rule"]: row for row in select(rows, where="ample")})
     for where in (_RARE, _ALL):
-        by_rule = {
-            name: {_float(row["memory"]): row for row in rows if row["where"] == where and row["rule"] == name}
-            for name in _ON_SERVER
-        }
+        own = select(rows, where=where)
         for rival in _ON_SERVER[:2]:
-            pairs = {
-                share: (_float(row["cold_starts"]), _float(by_rule[rival][share]["cold_starts"]))
-                for share, row in by_rule["greedy-dual"].items()
-            }
-            worse = [f"{share:g}" for share, (ours, theirs) in pairs.items() if ours > theirs]
-            note = None
-            if worse:
-                note = (
-                    f"Not at {', '.join(worse)} of the memory. The frequency is the function's: a busy function that "
-                    "once needed many instances at a time keeps the worth of all of them, and they stay while rare "
-                    "functions go. Among rare functions alone this does not arise."
-                    if where == _ALL
-                    else f"Not at {', '.join(worse)} of the memory."
-                )
-            claims.append(
-                Claim(
-                    claim=f"Greedy-dual has at most the cold starts of {rival} on the same server ({where})",
-                    paper="fewer",
-                    ours="; ".join(f"{share:g}: {ours / theirs:.2f} of its" for share, (ours, theirs) in pairs.items()),
-                    met=not worse,
-                    note=note,
-                )
-            )
-    return claims
+            yield _memory_claim(where, rival, select(own, rule="greedy-dual"), select(own, rule=rival))
 
 
-def _figures(settings: Mapping[str, Any], ample: Mapping[str, Row], rows: Sequence[Row]) -> tuple[Figure, ...]:
+def _at_waste(settings: Mapping[str, Any], ample: Mapping[str, Row], hybrid: Row) -> list[float]:
+    """The 75th percentile that a fixed time would have at the waste of a rule, between the times that were run."""
+    fixed = [ample[name] for name in (*map(_fixed, settings["fixed_minutes"]), _NEVER)]
+    found = []
+    for seed, wasted in enumerate(values_of(hybrid, "wasted_percent")):
+        curve = sorted((values_of(row, "wasted_percent")[seed], values_of(row, _P75)[seed]) for row in fixed)
+        found.append(float(np.interp(wasted, [x for x, _ in curve], [y for _, y in curve])))
+    return found
+
+
+def _hybrid_claims(settings: Mapping[str, Any], ample: Mapping[str, Row]) -> Iterator[Claim]:
+    hybrids = {f"{hours} h": ample[f"hybrid {hours} h"] for hours in settings["hybrid_hours"]}
+    same = {name: _at_waste(settings, ample, row) for name, row in hybrids.items()}
+    name, longest = list(hybrids.items())[-1]
+    fixed = ample[_fixed(settings["reference_minutes"])]
+    paper = settings["printed"]["fixed_over_hybrid"]
+    yield decide(
+        f"Hybrid with a range of {name}: 75th percentile of cold shares, against fixed 10 min",
+        below(0, "lower, seed by seed"),
+        difference(longest, fixed, _P75),
+        paper="below",
+        ours=f"{longest[_P75]:.2f} against {fixed[_P75]:.2f} %, at {longest['wasted_percent']:.1f} % of its waste",
+    )
+    yield decide(
+        "A fixed time that wastes as much has so many times the cold share of hybrid, 75th percentile",
+        at_least(paper),
+        paired_ratio(same[name], values_of(longest, _P75)),
+        paper=paper,
+        note=f"At {longest['wasted_percent']:.0f} % of the waste of fixed 10 min, fixed has {fmean(same[name]):.1f} %, "
+        f"hybrid {longest[_P75]:.1f} %; between two fixed times it is interpolated. The printed ratio is recalled.",
+    )
+    yield decide(
+        "Hybrid has less than a fixed time of the same waste, for every range",
+        below(0, "lower for every range, seed by seed"),
+        *(paired(values_of(row, _P75), same[name]) for name, row in hybrids.items()),
+        paper="below the curve of fixed times",
+        ours=", ".join(f"{name}: {row[_P75]:.1f} against {fmean(same[name]):.1f} %" for name, row in hybrids.items()),
+    )
+    steps = list(pairwise(hybrids.values()))
+    yield decide_all(
+        "A longer range has fewer cold starts and wastes more",
+        "no higher 75th percentile and no less waste with every next range, seed by seed",
+        [(at_most(0), difference(after, before, _P75)) for before, after in steps]
+        + [(at_least(0), difference(after, before, "wasted_percent")) for before, after in steps],
+        paper="yes",
+        ours=", ".join(f"{name}: {row[_P75]:.1f} % at {row['wasted_percent']:.0f} %" for name, row in hybrids.items()),
+    )
+
+
+def _memory_claim(where: str, rival: str, ours: Rows, theirs: Rows) -> Claim:
+    pairs = {row["memory"]: (row, other) for row, other in zip(ours, theirs, strict=True)}
+    ratios = {share: row["cold_starts"] / other["cold_starts"] for share, (row, other) in pairs.items()}
+    worse = [f"{share:g}" for share, ratio in ratios.items() if ratio > 1]
+    note = f"Not at {', '.join(worse)} of the memory." if worse else None
+    if worse and where == _ALL:
+        note = (
+            f"{note} The frequency is the function's: a busy function that once needed many instances at a time keeps "
+            "the worth of all of them, and they stay while rare functions go. Among rare functions this does not arise."
+        )
+    return decide(
+        f"Greedy-dual has at most the cold starts of {rival} on the same server ({where})",
+        at_most(0, "no more at any memory, seed by seed"),
+        *(difference(row, other, "cold_starts") for row, other in pairs.values()),
+        paper="fewer",
+        ours="; ".join(f"{share:g}: {ratio:.2f} of its" for share, ratio in ratios.items()),
+        note=note,
+    )
+
+
+def _figures(settings: Mapping[str, Any], rows: Rows) -> tuple[Figure, ...]:
+    ample = {row["rule"]: row for row in select(rows, where="ample")}
+
     def point(name: str) -> tuple[float, float]:
-        return _float(ample[name]["wasted_percent"]), _float(ample[name]["cold_percent_p75"])
+        return ample[name]["wasted_percent"], ample[name][_P75]
 
     title = "Cold calls of the function at the 75th percentile against wasted memory"
     waste = line_figure(
         title,
         {
-            "fixed": [point(f"fixed {minutes} min") for minutes in settings["fixed_minutes"]],
+            "fixed": [point(_fixed(minutes)) for minutes in settings["fixed_minutes"]],
             "hybrid histogram": [point(f"hybrid {hours} h") for hours in settings["hybrid_hours"]],
             _NEVER: [point(_NEVER)],
         },
@@ -235,11 +259,7 @@ def _figures(settings: Mapping[str, Any], ample: Mapping[str, Row], rows: Sequen
     for name, where in (("keep-alive-rare", _RARE), ("keep-alive-all", _ALL)):
         title = f"Cold calls on one server against its memory ({where})"
         lines = {
-            rule: [
-                (_float(row["memory_gb"]), _float(row["cold_percent"]))
-                for row in rows
-                if row["where"] == where and row["rule"] == rule
-            ]
+            rule: [(row["memory_gb"], row["cold_percent"]) for row in select(rows, where=where, rule=rule)]
             for rule in _ON_SERVER
         }
         svg = line_figure(title, lines, x_label="memory, GB", y_label="cold calls, %", is_log_y=True)

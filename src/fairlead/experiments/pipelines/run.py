@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from fairlead.experiments.cases import Case, Progress, measure, origin, read_settings
-from fairlead.experiments.pipelines.claims import all_claims
+from fairlead.experiments.cases import Case, Progress, Runs, measure, origin, read_settings
+from fairlead.experiments.pipelines.claims import judge
 from fairlead.experiments.reproduction import Figure, Reproduction
-from fairlead.report import Aggregate
+from fairlead.experiments.rows import by_seed
 from fairlead.report.figure import line_figure
+
+__all__ = ["judge", "run"]
 
 Settings = Mapping[str, Any]
 Row = dict[str, object]
@@ -27,7 +29,6 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     return Reproduction(
         name="pipelines",
         title="Ensemble and cascade of vision models: systems, optimisations, batches",
-        claims=tuple(all_claims(settings, rows)),
         rows=rows,
         notes=(
             origin(seeds),
@@ -116,17 +117,24 @@ def _clients(users: int, pause_s: float) -> dict[str, object]:
     return {"workflow": "main", "process": "closed-loop", "users": users, "think_s": pause_s, "think": "constant"}
 
 
-def _figures(part: str, result: Aggregate) -> Row:
+def _figures(part: str, runs: Runs) -> Row:
     """What is measured in each part, in ms or per second."""
-    estimates = result.estimates
+    estimates = runs.estimates
     if part == "throughput":
-        return {"answers_rps": round(estimates["goodput_rps"].mean, 2)}
-    row: Row = {"latency_ms": round(estimates["latency_s.mean"].mean * 1e3, 3)}
+        answers = "goodput_rps"
+        return {
+            "answers_rps": round(estimates[answers].mean, 2),
+            "answers_rps_by_seed": by_seed(runs.by_seed(answers), 2),
+        }
+    figures = {"latency_ms": "latency_s.mean"}
     if part == "latency":
-        for name in ("p50", "p99"):
-            row[f"{name}_ms"] = round(estimates[f"latency_s.{name}"].mean * 1e3, 3)
+        figures |= {f"{name}_ms": f"latency_s.{name}" for name in ("p50", "p99")}
+    row: Row = {name: round(estimates[path].mean * 1e3, 3) for name, path in figures.items()}
+    if part == "latency":
         row["attainment"] = round(estimates["slo_attainment"].mean, 4)
         row["cost_usd_per_1000"] = round(estimates["cost_usd"].mean / estimates["requests"].mean * 1e3, 6)
+    for name, path in figures.items():
+        row[f"{name}_by_seed"] = by_seed((1e3 * value for value in runs.by_seed(path)), 3)
     return row
 
 

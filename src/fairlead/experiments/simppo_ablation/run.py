@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
 
 from fairlead.experiments.cases import Progress, each, read_settings
-from fairlead.experiments.reproduction import Claim, Figure, Reproduction
-from fairlead.experiments.simppo_bench import interval, judge_agents, taught
+from fairlead.experiments.claims import Claim, above, decide
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Rows, columns, difference, pick
+from fairlead.experiments.simppo_bench import judge_agents, taught
 from fairlead.report.figure import line_figure
 
 SEPARATE = "global4, separate weights"
@@ -30,14 +32,11 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
         runs = [found[variant, seed] for seed in seeds]
         row: dict[str, object] = {"others": variant}
         for what, digits in (("reward", 4), ("attainment", 4), ("vcpu_hours", 2), ("episodes", 0)):
-            mean, half = interval([float(one[what]) for one in runs])
-            row |= {what: round(mean, digits), f"{what}_half_width": round(half, digits)}
+            row |= columns(what, [float(one[what]) for one in runs], digits)
         rows.append(row)
-    rewards = {variant: [float(found[variant, seed]["reward"]) for seed in seeds] for variant in variants}
     return Reproduction(
         name="simppo-ablation",
         title="SIMPPO: the value of seeing the others",
-        claims=_claims(rewards),
         rows=tuple(rows),
         figures=_figures(variants, found, seeds),
         notes=(
@@ -81,17 +80,15 @@ def _work(job: tuple[str, int], *, settings: Mapping[str, Any], quick: bool) -> 
     }
 
 
-def _claims(rewards: Mapping[str, Sequence[float]]) -> tuple[Claim, ...]:
-    (none, none_half), (seen, seen_half) = interval(rewards["none"]), interval(rewards["global4"])
-    is_told_apart = len(rewards["none"]) > 1 and seen - none > seen_half + none_half
-    return (
-        Claim(
-            claim="agents that see the others (global4) earn more than those that do not",
-            paper="yes (figure)",
-            ours=f"{seen:.3f} against {none:.3f}",
-            met=is_told_apart,
-            note=None if is_told_apart else "one seed has no interval" if len(rewards["none"]) == 1 else "within them",
-        ),
+def judge(rows: Rows) -> Iterator[Claim]:
+    """Whether it is worth anything to see the others."""
+    seen, none = (pick(rows, others=others) for others in ("global4", "none"))
+    yield decide(
+        "agents that see the others (global4) earn more than those that do not",
+        above(0, "a higher reward, seed by seed"),
+        difference(seen, none, "reward"),
+        paper="yes (figure)",
+        ours=f"{seen['reward']:.3f} against {none['reward']:.3f}",
     )
 
 

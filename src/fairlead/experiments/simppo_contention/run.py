@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from math import exp, inf, log, sqrt
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,18 @@ import polars as pl
 
 from fairlead.engine import simulate
 from fairlead.experiments.cases import Progress, each, origin, read_settings
-from fairlead.experiments.reproduction import Claim, Figure, Reproduction
+from fairlead.experiments.claims import (
+    Claim,
+    Rule,
+    above,
+    at_most,
+    between,
+    decide,
+    decide_all,
+    linearised,
+)
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Row, Rows, by_seed, difference, measured, quotient, select
 from fairlead.model import Cluster, Function, Node, Workflow
 from fairlead.profile import Constant, Profile
 from fairlead.report.figure import line_figure
@@ -28,7 +40,8 @@ class Point(NamedTuple):
     requests: int
 
 
-Curve = Mapping[int, tuple[float, float]]  # by ratio: mean and tail, per cent of those in isolation
+Curve = Mapping[int, tuple[Sequence[float], Sequence[float]]]  # by ratio: mean and tail, per cent of those in isolation
+_FITTED = "A fit: load and length of a run were searched for so that the six figures of a function come out best."
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
@@ -45,7 +58,6 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     return Reproduction(
         name="simppo-contention",
         title="A CPU hog beside serverless functions: measured slow-downs and those of a processor-sharing queue",
-        claims=tuple(_claims(settings, curves)),
         rows=tuple(_rows(settings, found, curves)),
         notes=(
             origin(seeds),
@@ -90,12 +102,19 @@ def latencies_s(scenario: Scenario, seed: int) -> tuple[float, float]:
 
 
 def _curve(point: Point, settings: Mapping[str, Any], seeds: Sequence[int]) -> Curve:
-    """Mean over the seeds of each latency, over that in isolation."""
+    """Each latency over that in isolation: quotients of means over the seeds, as what every seed contributes."""
     found = {
-        ratio: np.mean([latencies_s(hogged(settings, point, ratio), seed) for seed in seeds], axis=0)
+        ratio: list(zip(*(latencies_s(hogged(settings, point, ratio), seed) for seed in seeds), strict=True))
         for ratio in (0, *settings["ratios"])
     }
-    return {ratio: tuple((100 * found[ratio] / found[0]).tolist()) for ratio in settings["ratios"]}
+    mean, tail = found[0]
+    return {ratio: (_percent(found[ratio][0], mean), _percent(found[ratio][1], tail)) for ratio in settings["ratios"]}
+
+
+def _percent(values: Sequence[float], isolated: Sequence[float]) -> list[float]:
+    shares = linearised(values, isolated)
+    assert shares is not None
+    return [100 * share for share in shares]
 
 
 def _curves(
@@ -118,14 +137,16 @@ def _search(settings: Mapping[str, Any], progress: Progress) -> dict[str, Point]
         lambda share, what: progress(_SEARCH_SHARE * share, f"search, {what}"),
     )
     return {
-        name: min(points, key=lambda point: _error(curves[point], measured))
-        for name, measured in settings["measured"].items()
+        name: min(points, key=lambda point: _error(curves[point], theirs))
+        for name, theirs in settings["measured"].items()
     }
 
 
-def _error(curve: Curve, measured: Mapping[int, Sequence[float]]) -> float:
+def _error(curve: Curve, printed: Mapping[int, Sequence[float]]) -> float:
     """By which factor the six figures are off: the root of the mean square, in logarithms."""
-    off = [log(ours / theirs) for ratio in curve for ours, theirs in zip(curve[ratio], measured[ratio], strict=True)]
+    off = [
+        log(fmean(ours) / theirs) for ratio in curve for ours, theirs in zip(curve[ratio], printed[ratio], strict=True)
+    ]
     return exp(sqrt(sum(part * part for part in off) / len(off)))
 
 
@@ -139,75 +160,83 @@ def _alone(settings: Mapping[str, Any], ratio: int) -> float:
 def _rows(
     settings: Mapping[str, Any], found: Mapping[str, Point], curves: Mapping[str, Curve]
 ) -> Iterator[dict[str, object]]:
-    for name, measured in settings["measured"].items():
-        error = _error(curves[name], measured)
+    for name, printed in settings["measured"].items():
+        error = _error(curves[name], printed)
         for ratio in settings["ratios"]:
-            ours, theirs = curves[name][ratio], measured[ratio]
+            ours, theirs = curves[name][ratio], printed[ratio]
             yield {
                 "function": name,
                 "load": found[name].load,
                 "requests": found[name].requests,
                 "shares": f"1:{ratio}",
                 "mean_theirs": theirs[0],
-                "mean": round(ours[0]),
+                "mean": round(fmean(ours[0])),
                 "tail_theirs": theirs[1],
-                "tail": round(ours[1]),
+                "tail": round(fmean(ours[1])),
                 "sharing_alone": round(_alone(settings, ratio)),
                 "factor_off": round(error, 2),
+                "mean_by_seed": by_seed(ours[0], 1),
+                "tail_by_seed": by_seed(ours[1], 1),
             }
 
 
-def _claims(settings: Mapping[str, Any], curves: Mapping[str, Curve]) -> Iterator[Claim]:
-    measured = settings["measured"]
-    for name in measured:
-        for place, what in enumerate(("mean", "tail")):
-            theirs = {f"1:{ratio}": measured[name][ratio][place] for ratio in settings["ratios"]}
-            ours = {f"1:{ratio}": round(curves[name][ratio][place]) for ratio in settings["ratios"]}
-            off = {key: max(ours[key] / theirs[key], theirs[key] / ours[key]) for key in theirs}
-            worst = max(off, key=lambda key: off[key])
-            yield Claim(
-                claim=f"{name}, {what} in per cent of isolated: each within a factor of {_CLOSE:g}",
+def judge(rows: Rows) -> Iterator[Claim]:
+    """The measured slow-downs, and how they grow."""
+    settings = read_settings(__package__)
+    of = {name: select(rows, function=name) for name in settings["measured"]}
+    for name, own in of.items():
+        for what in ("mean", "tail"):
+            theirs = {row["shares"]: row[f"{what}_theirs"] for row in own}
+            yield decide_all(
+                f"{name}, {what} in per cent of isolated",
+                f"each within a factor of {_CLOSE:g} of the measured",
+                [(_near(row[f"{what}_theirs"]), measured(row, what)) for row in own],
                 paper=theirs,
-                ours=ours,
-                met=off[worst] <= _CLOSE,
-                note=None if off[worst] <= _CLOSE else f"Off by {off[worst]:.2g} at {worst}.",
+                ours={row["shares"]: row[what] for row in own},
+                kind="fit",
+                note=_FITTED,
             )
-    for name in measured:
+    sharing = _alone(settings, 2) / _alone(settings, 1)
+    for name, (first, second, _) in of.items():
         is_jump = name in settings["collapsing"]
-        theirs_x, ours_x = (rows[2][0] / rows[1][0] for rows in (measured[name], curves[name]))
-        yield Claim(
-            claim=f"{name}, mean from 1:1 to 1:2 "
+        yield _grows(
+            f"{name}, mean from 1:1 to 1:2 "
             + ("jumps by more than sharing alone explains" if is_jump else "grows as sharing alone explains"),
-            paper=f"x {theirs_x:.2g}",
-            ours=f"x {ours_x:.2g} (sharing alone: x {_alone(settings, 2) / _alone(settings, 1):.3g})",
-            met=(ours_x > 2) == is_jump,
+            above(2, "more than 2 times") if is_jump else at_most(2, "at most 2 times"),
+            first,
+            second,
+            f" (sharing alone: x {sharing:.3g})",
         )
-    yield from _last_claims(settings, curves)
+    first, second, _ = of["Base64"]
+    jump = second["mean_theirs"] / first["mean_theirs"]
+    yield _grows("Base64 jumps from 1:1 to 1:2", _near(jump), first, second, "")
+    last = sorted((own[-1] for own in of.values()), key=lambda row: -row["mean_theirs"])
+    yield decide(
+        "order of the functions by their mean at 1:4",
+        above(0, "every next one smaller, over the seeds"),
+        *(difference(more, less, "mean") for more, less in pairwise(last)),
+        paper=" > ".join(row["function"] for row in last),
+        ours=" > ".join(row["function"] for row in sorted(last, key=lambda row: -row["mean"])),
+        kind="fit",
+        note=_FITTED,
+    )
 
 
-def _last_claims(settings: Mapping[str, Any], curves: Mapping[str, Curve]) -> Iterator[Claim]:
-    measured = settings["measured"]
-    theirs_x, ours_x = (rows["Base64"][2][0] / rows["Base64"][1][0] for rows in (measured, curves))
-    yield Claim(
-        claim="Base64 jumps by more than 5 times from 1:1 to 1:2",
-        paper=f"x {theirs_x:.2g}",
-        ours=f"x {ours_x:.2g}",
-        met=ours_x > 5,
-    )
-    orders = [sorted(rows, key=lambda name: -rows[name][4][0]) for rows in (measured, curves)]
-    yield Claim(
-        claim="order of the functions by their mean at 1:4",
-        paper=" > ".join(orders[0]),
-        ours=" > ".join(orders[1]),
-        met=orders[0] == orders[1],
-    )
+def _near(printed: float) -> Rule:
+    return between(printed / _CLOSE, printed * _CLOSE, f"within a factor of {_CLOSE:g} of the measured")
+
+
+def _grows(claim: str, rule: Rule, first: Row, second: Row, more: str) -> Claim:
+    ours, theirs = quotient(second, first, "mean"), second["mean_theirs"] / first["mean_theirs"]
+    shown = f"x {ours.mean:.2g}{more}"
+    return decide(claim, rule, ours, paper=f"x {theirs:.2g}", ours=shown, kind="fit", note=_FITTED)
 
 
 def _figure(settings: Mapping[str, Any], curves: Mapping[str, Curve]) -> Figure:
     title = "Mean latency beside a CPU hog, in per cent of isolated"
     lines: dict[str, list[tuple[float, float]]] = {}
-    for name, measured in settings["measured"].items():
-        lines[name] = [(float(ratio), curves[name][ratio][0]) for ratio in settings["ratios"]]
-        lines[f"{name}, measured"] = [(float(ratio), float(measured[ratio][0])) for ratio in settings["ratios"]]
+    for name, printed in settings["measured"].items():
+        lines[name] = [(float(ratio), fmean(curves[name][ratio][0])) for ratio in settings["ratios"]]
+        lines[f"{name}, measured"] = [(float(ratio), float(printed[ratio][0])) for ratio in settings["ratios"]]
     svg = line_figure(title, lines, x_label="CPU shares of the hog over the function's", y_label="%", is_log_y=True)
     return Figure(name="slow-downs", title=title, svg=svg)

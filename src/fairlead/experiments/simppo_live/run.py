@@ -1,13 +1,15 @@
 """Serve four functions under each scaler in turn, with the same arrivals, and compare what came of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from fairlead.experiments.cases import Progress, read_settings
-from fairlead.experiments.reproduction import Claim, Figure, Reproduction
+from fairlead.experiments.claims import Claim, at_least, below, decide, paired, sampled
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Rows, select
 from fairlead.experiments.simppo_live.serving import Served, prepare_app, serve_and_load
 from fairlead.policy.simppo.policy import SHIPPED
 from fairlead.report.figure import line_figure
@@ -43,7 +45,6 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     return Reproduction(
         name="simppo-live",
         title="Scalers live: four real functions on this machine, the same wandering load under each",
-        claims=tuple(claims(runs)),
         rows=tuple(
             row(settings, name, repeat, served) for name, own in runs.items() for repeat, served in enumerate(own)
         ),
@@ -69,48 +70,43 @@ def row(settings: Mapping[str, Any], scaler: str, repeat: int, served: Served) -
     return found
 
 
-def claims(runs: Runs) -> list[Claim]:
-    """What is to be seen; none of it was published."""
-    busy = max(served.busy_before for own in runs.values() for served in own)
+def judge(rows: Rows) -> Iterator[Claim]:
+    """What is to be seen, over the repeats; none of it was published."""
+    scalers = list(dict.fromkeys(row["scaler"] for row in rows))
+    busy = max(row["busy_before"] for row in rows)
     note = None
     if busy > BUSY:
         note = f"Of all cores' time up to {busy:.0%} was in use before the loads: others worked, and this says little."
-    fewest = {name: min(fewest_ready(served) for served in own) for name, own in runs.items()}
-    found = [
-        Claim(
-            claim="No function is without a started replica at the end of any control period under load",
-            paper="required of a scaler here; not published",
-            ours=fewest,
-            met=min(fewest.values()) >= 1,
-        )
-    ]
-    if LEARNED not in runs:
-        return found
-    rates = {name: [attainment(served) for served in own] for name, own in runs.items()}
-    rivals = [name for name in runs if name != LEARNED]
-    best = max(rivals, key=lambda name: mean(rates[name]))
-    least = min(rates[best])  # of its repeats: what differs between repeats alone is no difference
-    found.append(
-        Claim(
-            claim="simppo answers as many in time as the best of its rivals, within what repeats differ by",
+
+    def of(figure: str) -> dict[str, list[float]]:
+        return {scaler: [float(row[figure]) for row in select(rows, scaler=scaler)] for scaler in scalers}
+
+    fewest = of("fewest_ready")
+    yield decide(
+        "No function is without a started replica at the end of any control period under load",
+        at_least(1, "at least 1 under every scaler, over the repeats"),
+        *(sampled(values) for values in fewest.values()),
+        paper="required of a scaler here; not published",
+        ours={scaler: min(values) for scaler, values in fewest.items()},
+        kind="own",
+    )
+    if LEARNED not in scalers:
+        return
+    for what, figure, rule in (
+        ("answers as many in time as", "attainment", at_least(-0.01, "at most 0.01 behind, repeat by repeat")),
+        ("holds fewer vCPU-seconds than", "held_vcpu_s", below(0, "fewer, repeat by repeat")),
+        ("uses fewer CPU-seconds than", "cpu_s", below(0, "fewer, repeat by repeat")),
+    ):
+        values = of(figure)
+        yield decide(
+            f"simppo {what} each of its rivals",
+            rule,
+            *(paired(values[LEARNED], values[rival]) for rival in scalers if rival != LEARNED),
             paper=_NOT_PUBLISHED,
-            ours={name: spread(own) for name, own in rates.items()},
-            met=mean(rates[LEARNED]) >= least,
+            ours={scaler: spread(own) for scaler, own in values.items()},
+            kind="own",
             note=note,
         )
-    )
-    for what, measure in (("holds fewer vCPU-seconds", "held_vcpu_s"), ("uses fewer CPU-seconds", "cpu_s")):
-        values = {name: [getattr(served, measure) for served in own] for name, own in runs.items()}
-        found.append(
-            Claim(
-                claim=f"simppo {what} than each of its rivals",
-                paper=_NOT_PUBLISHED,
-                ours={name: spread(own) for name, own in values.items()},
-                met=all(mean(values[LEARNED]) < mean(values[name]) for name in rivals),
-                note=note,
-            )
-        )
-    return found
 
 
 def attainment(served: Served) -> float:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fairlead.errors import MissingExtraError
 from fairlead.experiments.cases import Progress, each, origin, read_settings
-from fairlead.experiments.reproduction import Claim, Figure, Reproduction
+from fairlead.experiments.claims import Claim, at_least, decide, sampled
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Rows, select
 from fairlead.report.figure import line_figure
 
 if TYPE_CHECKING:
@@ -43,7 +45,6 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     return Reproduction(
         name="simppo-reference",
         title="PPO in a world whose best return is known: ours and stable-baselines3's",
-        claims=tuple(_claims(settings, results)),
         rows=tuple(
             {
                 "contestant": name,
@@ -51,6 +52,7 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
                 "steps": tasks[0].steps,
                 "share": round(one.share, 4),
                 "share_all_starts": round(one.share_all_starts, 4),
+                "best_share": round(max(share for _, share in one.curve), 4),
             }
             for name, found in results.items()
             for seed, one in enumerate(found)
@@ -93,45 +95,38 @@ def _tasks(settings: Mapping[str, Any], quick: bool) -> list[Task]:
     return sorted(found, key=lambda task: task.preset != "paper")
 
 
-def _claims(settings: Mapping[str, Any], results: Results) -> list[Claim]:
-    shares = {name: [one.share for one in found] for name, found in results.items()}
+def judge(rows: Rows) -> Iterator[Claim]:
+    """Shares of the optimum, and beside those of stable-baselines3; the bars are ours."""
+    settings = read_settings(__package__)
+    shares = {name: [float(r["share"]) for r in select(rows, contestant=name)] for name in settings["contestants"]}
     least = settings["least_share"]
-    claims = []
     for name, how in settings["contestants"].items():
         if how["who"] == "ours":
-            own = shares[name]
-            claims.append(
-                Claim(
-                    claim=f"Our learner, {name}: mean share of the enumerated optimum",
-                    paper=f"at least {least} (our own demand; none is published)",
-                    ours=f"{fmean(own):.3f} (seeds {_spread(own)})",
-                    met=fmean(own) >= least,
-                    note=None if fmean(own) >= least else _why(results[name], least),
-                )
+            yield decide(
+                f"Our learner, {name}: mean share of the enumerated optimum",
+                at_least(least),
+                sampled(shares[name]),
+                paper=f"at least {least} (our own demand; none is published)",
+                ours=f"{fmean(shares[name]):.3f} (seeds {_spread(shares[name])})",
+                kind="own",
+                note=None
+                if fmean(shares[name]) >= least
+                else f"After {rows[0]['steps']:,} steps it has not learnt enough.",
             )
     for ours, theirs in settings["pairs"].items():
-        mean, other = fmean(shares[ours]), shares[theirs]
-        claims.append(
-            Claim(
-                claim=f"Our learner, {ours}: mean share within the spread of the seeds of {theirs}, or above",
-                paper=f"{_spread(other)}, mean {fmean(other):.3f}",
-                ours=f"{mean:.3f} (seeds {_spread(shares[ours])})",
-                met=mean >= min(other),
-                note=f"Above all of its seeds by {mean - max(other):.3f} or more." if mean > max(other) else None,
-            )
+        worst = min(shares[theirs])
+        yield decide(
+            f"Our learner, {ours}: mean share within the spread of the seeds of {theirs}, or above",
+            at_least(worst, f"mean at least the worst seed of theirs ({worst:.3f})"),
+            sampled(shares[ours]),
+            paper=f"{_spread(shares[theirs])}, mean {fmean(shares[theirs]):.3f}",
+            ours=f"{fmean(shares[ours]):.3f} (seeds {_spread(shares[ours])})",
+            kind="own",
         )
-    return claims
 
 
 def _spread(shares: Sequence[float]) -> str:
     return f"{min(shares):.3f} to {max(shares):.3f}"
-
-
-def _why(found: Sequence[Found], least: float) -> str:
-    best = [max(share for _, share in one.curve) for one in found]
-    reached = sum(share >= least for share in best)
-    steps = found[0].curve[-1][0]
-    return f"After {steps:,} steps it has not learnt enough: {reached} of {len(found)} seeds were above at some point."
 
 
 def _figure(results: Results) -> Figure:

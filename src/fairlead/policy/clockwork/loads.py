@@ -19,7 +19,7 @@ class Loads:
     is_blocked: bool = False  # until something ends, there is no place for what is wanted most
     _loaders: list[Worker] = field(default_factory=list)  # those that load something, or will
     _wake: float = 0.0  # when it asked to be called; 0 if not
-    _was_asked: bool = False  # whether something waited when the last decision was made
+    was_asked: bool = False  # whether something waited when the last decision was made
 
     def learn(self, view: View) -> None:
         """Note which loads are done.
@@ -42,7 +42,7 @@ class Loads:
                 self.board.fleet.make_cold(load.function)  # it was loaded and did not stay
                 self.board.changed(load.function, view.now)
             elif load.instance in ready:
-                if self._was_asked:
+                if self.was_asked:
                     worker.ladders[load.function].load.learn(view.now - load.start)
                 self._forget(worker, load)
                 self.board.hold(worker, load.function, view.now)
@@ -50,7 +50,6 @@ class Loads:
     def choose(self, view: View) -> Iterator[Action]:
         """Load what is wanted most, as long as there is a place for it."""
         board, now = self.board, view.now
-        self._was_asked = view.waiting() > 0
         if 0 < self._wake <= now:
             self._wake = 0.0
             self.is_blocked = False

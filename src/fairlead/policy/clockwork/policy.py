@@ -105,6 +105,7 @@ class Clockwork(Policy):
             yield from self._loads.choose(view)
             if not board.dirty:
                 break
+        self._loads.was_asked = view.waiting() > 0
 
     def _learn(self, view: View) -> None:
         """Take in what has changed: what ended, which nodes are up, and what was loaded."""

@@ -1,14 +1,19 @@
 """What the calendar is made of: promises, their bookings, the seats that these count on, and the places they are at."""
 
+from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from fairlead.model import Invocation, Node
 from fairlead.planning.timeline import Timeline
 from fairlead.policy.base import Plan
 from fairlead.policy.dag_admission.placements import DagPlan
-from fairlead.policy.dag_admission.tasks import Pool, Way, columns
+from fairlead.policy.dag_admission.tasks import Pool, Way
+from fairlead.policy.kit.reservations import capacity_of
 
 _TOLERANCE = 1e-9
+
+Member = tuple["Promise", int]  # a promise and one of its tasks
 
 
 def just_after(instant: float) -> float:
@@ -17,9 +22,7 @@ def just_after(instant: float) -> float:
 
 
 class Promise:
-    """One request: its bookings by task, until it is answered."""
-
-    __slots__ = ("bookings", "counts_cost", "dag", "deadline", "id", "is_resolved", "left", "will_retry")
+    """One request: its bookings by task, until it is answered. Room for an expected request has a negative id."""
 
     def __init__(self, id: int, dag: DagPlan, deadline: float, counts_cost: bool) -> None:
         self.id = id
@@ -29,7 +32,8 @@ class Promise:
         self.bookings: list[Booking | None] = [None] * len(dag.tasks)
         self.is_resolved = [False] * len(dag.tasks)  # done, or known not to be needed
         self.left = len(dag.tasks)
-        self.will_retry: set[int] = set()  # tasks that failed or were lost, and may come again
+        self.awaits = [len(task.after) for task in dag.tasks]  # how many predecessors are not resolved yet
+        self.unbooked: dict[int, Invocation | None] = {}  # tasks to book anew, once they wait and a node can have them
 
     def ready(self, task: int, now: float) -> float:
         """When the predecessors of a task are planned to be done."""
@@ -41,7 +45,7 @@ class Promise:
         return at
 
     def inputs(self, task: int) -> list[tuple["Place", float]]:
-        """Where its input will lie, and how much of it."""
+        """Where the input of a task will lie, and how many megabytes of it."""
         step = self.dag.tasks[task]
         return [
             (booking.place, megabytes)
@@ -50,7 +54,7 @@ class Promise:
         ]
 
     def plan(self) -> Plan:
-        """Its steps and when it will be answered, to be recorded."""
+        """The steps of the request and when it will be answered, to be recorded."""
         booked = [(task, b) for task, b in zip(self.dag.tasks, self.bookings, strict=True) if b is not None]
         steps = tuple([f"{task.key[0]}@{booking.place.name}" for task, booking in booked])
         return Plan(self.id, steps, max(booking.end for _, booking in booked))
@@ -59,10 +63,8 @@ class Promise:
 class Seat:
     """An instance that is or will be warm, and the bookings that will use it, in order.
 
-    Which one it is nobody can tell: the controller lets a run have the last used of a pool.
+    It stands for any instance of its pool: the controller lets a run have the last used one.
     """
-
-    __slots__ = ("chain", "device", "free_at", "is_busy", "place", "pool", "way")
 
     def __init__(self, way: Way, place: "Place", device: int | None) -> None:
         self.way = way
@@ -79,48 +81,62 @@ class Seat:
         return self.chain[-1].end if self.chain else self.free_at
 
 
+class Stretch(NamedTuple):
+    """What changes when a batch is joined."""
+
+    way: Way
+    run_s: float
+    transfer_s: float
+    end: float
+
+
+@dataclass(slots=True, eq=False)
 class Booking:
-    """One run, planned or under way. Its room is taken from `since`, which is before `start` where a seat is kept."""
+    """One run, found possible, planned or under way.
 
-    __slots__ = (
-        "cold_s",
-        "device",
-        "end",
-        "id",
-        "is_done",
-        "is_running",
-        "load_s",
-        "members",
-        "owner",
-        "place",
-        "run_s",
-        "seat",
-        "since",
-        "start",
-        "transfer_s",
-        "waiting",
-        "way",
-    )
+    Its room is taken from `since`, which is before `start` where a seat is kept. `members` maps each member to its
+    invocation, None until that waits for nothing else.
+    """
 
-    def __init__(self, id: int, slot: "Slot", member: tuple[Promise, int]) -> None:
-        self.id = id
-        self.way = slot.way
-        self.members = [member]
-        self.waiting: list[Invocation] = []  # the members that are ready, as the controller shows them
-        self.is_running = self.is_done = False
-        self.load_s = 0.0  # what it counts in the backlog of its node and its kind
-        self.seat: Seat | None = None
-        self.owner: str | None = None  # the workflow that its batch is kept to; None for any that uses the function
-        self.move_to(slot)
+    way: Way
+    place: "Place"
+    device: int | None
+    start: float
+    cold_s: float
+    transfer_s: float
+    run_s: float
+    seat: Seat | None = None
+    since: float = field(init=False)
+    end: float = field(init=False)
+    id: int = 0
+    members: dict[Member, Invocation | None] = field(default_factory=dict)
+    owner: str | None = None  # the workflow that its batch is kept to; None for any that uses the function
+    load_s: float = 0.0  # what it counts in the backlog of its node and its kind
+    is_running: bool = False
+    is_done: bool = False
 
-    def move_to(self, slot: "Slot") -> None:
-        """Have the place and the times of a slot."""
-        self.place, self.device = slot.place, slot.device
-        self.since, self.start, self.end = slot.since, slot.start, slot.end
-        self.cold_s, self.transfer_s, self.run_s = slot.cold_s, slot.transfer_s, slot.run_s
+    def __post_init__(self) -> None:
+        self.since = self.start
+        self.end = self.start + self.cold_s + self.transfer_s + self.run_s  # in the order in which time passes
 
     def __lt__(self, other: "Booking") -> bool:
         return (self.start, self.id) < (other.start, other.id)
+
+    def move_to(self, slot: "Booking") -> None:
+        """Have the way, the place and the times of another."""
+        self.way, self.place, self.device = slot.way, slot.place, slot.device
+        self.since, self.start, self.end = slot.since, slot.start, slot.end
+        self.cold_s, self.transfer_s, self.run_s = slot.cold_s, slot.transfer_s, slot.run_s
+
+    @property
+    def stretch(self) -> Stretch:
+        """What joining it would change."""
+        return Stretch(self.way, self.run_s, self.transfer_s, self.end)
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether it only keeps room for an expected request."""
+        return any(promise.id < 0 for promise, _ in self.members)
 
     @property
     def is_sure(self) -> bool:
@@ -128,49 +144,28 @@ class Booking:
         return any(promise.id >= 0 and promise.dag.tasks[task].is_sure for promise, task in self.members)
 
     @property
-    def is_ready(self) -> bool:
-        """Whether all its members wait for nothing else."""
-        return len(self.waiting) == len(self.members)
+    def waiting(self) -> tuple[Invocation, ...]:
+        """The invocations of the members that wait for nothing else."""
+        return tuple([invocation for invocation in self.members.values() if invocation is not None])
 
+    def ready(self, now: float) -> float:
+        """When all its members are planned to wait for nothing else."""
+        return max([promise.ready(task, now) for promise, task in self.members])
 
-class Slot:
-    """Where and when a run could be; `joins` names a batch that it would be one more member of."""
-
-    __slots__ = ("cold_s", "device", "end", "joins", "place", "run_s", "seat", "since", "start", "transfer_s", "way")
-
-    def __init__(
-        self,
-        way: Way,
-        place: "Place",
-        device: int | None,
-        start: float,
-        cold_s: float,
-        transfer_s: float,
-        run_s: float,
-    ) -> None:
-        self.way = way
-        self.place, self.device = place, device
-        self.since = self.start = start
-        self.cold_s, self.transfer_s, self.run_s = cold_s, transfer_s, run_s
-        self.end = start + cold_s + transfer_s + run_s  # in the order in which time passes
-        self.seat: Seat | None = None
-        self.joins: Booking | None = None
-
-
-Stretch = tuple[Way, float, float, float]  # what changes when a batch is joined: way, duration, transfer, end
+    def inputs(self) -> list[tuple["Place", float]]:
+        """Where the inputs of its members will lie, and how many megabytes of each."""
+        return [each for promise, task in self.members for each in promise.inputs(task)]
 
 
 class Place:
     """One node: its timeline, what is planned there by start, and its seats."""
-
-    __slots__ = ("backlog_s", "devices", "index", "is_up", "kind", "name", "planned", "rank", "seats", "timeline")
 
     def __init__(self, index: int, node: Node) -> None:
         self.index = index
         self.name = node.name
         self.kind = node.kind
         self.devices = len(node.devices)
-        self.timeline = Timeline(columns(node))
+        self.timeline = Timeline(capacity_of(node))
         self.is_up = False
         self.backlog_s = 0.0  # booked time x share of the node
         self.rank = (0.0, index)

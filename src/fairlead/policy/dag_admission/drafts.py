@@ -8,6 +8,7 @@ from fairlead.policy.dag_admission.bookings import Booking, Place, Promise, Stre
 from fairlead.policy.dag_admission.calendar import Calendar
 from fairlead.policy.dag_admission.estimates import Durations
 from fairlead.policy.dag_admission.placements import DagPlan
+from fairlead.policy.dag_admission.slots import Slots
 from fairlead.policy.dag_admission.tasks import Way
 
 _TOLERANCE = 5e-10  # half of what the report forgives
@@ -16,29 +17,22 @@ _TOLERANCE = 5e-10  # half of what the report forgives
 class Draft:
     """One placement of one request in the calendar. `is_whole` tells whether every task has its booking."""
 
-    __slots__ = ("_variance", "cost_usd", "finish", "is_whole", "joined", "promise", "tried")
-
     def __init__(self, promise: Promise) -> None:
         self.promise = promise
         self.joined: list[Stretch | None] = []  # per task booked: how the batch was that it joined
         self.finish = -inf
         self.cost_usd = 0.0  # on average
-        self._variance = 0.0
+        self.variance = 0.0  # of the cost
         self.is_whole = False
-        self.tried = 0
-
-    def pay(self, mean_usd: float, deviation_usd: float) -> None:
-        """Add what one run costs."""
-        self.cost_usd += mean_usd
-        self._variance += deviation_usd**2
+        self.tried = 0  # how many tasks a slot was looked for
 
     def is_in_time(self, request: Request) -> bool:
         """Whether it keeps the latency objective of the request."""
         return self.is_whole and self.finish <= request.deadline * (1 + _TOLERANCE)
 
     def is_affordable(self, request: Request, sigmas: float) -> bool:
-        """Whether it keeps the cost objective, with so many standard deviations to spare."""
-        return self.cost_usd + sigmas * sqrt(self._variance) <= request.budget_usd * (1 + _TOLERANCE)
+        """Whether it keeps the cost objective, with this number of standard deviations to spare."""
+        return self.cost_usd + sigmas * sqrt(self.variance) <= request.budget_usd * (1 + _TOLERANCE)
 
     @property
     def bookings(self) -> list[Booking]:
@@ -46,13 +40,40 @@ class Draft:
         return [booking for booking in self.promise.bookings if booking is not None]
 
 
+class Offer:
+    """The soonest answer among drafts that were not kept: what could be promised instead, and what it counts on."""
+
+    def __init__(self) -> None:
+        self.finish = inf
+        self.cost_usd = inf
+        self.cold: list[tuple[Way, Place, int | None]] = []  # instances that it would have to start
+        self.full: list[Place] = []  # where its runs that could be in batches would be
+        self.steps = 0
+
+    def note(self, draft: Draft) -> None:
+        """Look at one more draft."""
+        self.steps += draft.tried
+        if draft.is_whole and draft.finish < self.finish:
+            self.finish, self.cost_usd = draft.finish, draft.cost_usd
+            self.cold = [(b.way, b.place, b.device) for b in draft.bookings if b.cold_s and b.way.has_seats]
+            self.full = [b.place for b in draft.bookings if b.way.larger]
+
+
 class Drafting:
     """Fits requests into a calendar."""
 
     def __init__(
-        self, calendar: Calendar, durations: Durations, *, batches: bool, per_dag: bool, bills_cold: bool
+        self,
+        calendar: Calendar,
+        slots: Slots,
+        durations: Durations,
+        *,
+        batches: bool,
+        per_dag: bool,
+        bills_cold: bool,
     ) -> None:
         self._calendar = calendar
+        self._slots = slots
         self._durations = durations
         self._batches = batches
         self._per_dag = per_dag
@@ -76,42 +97,42 @@ class Drafting:
         for as large a batch as half of its share of the objective allows. A hasty draft stops once it is late. A
         probe trusts the believed mean of what is still unknown.
         """
-        calendar, durations = self._calendar, self._durations
+        calendar, slots, durations = self._calendar, self._slots, self._durations
         promise = Promise(request.id, dag, request.deadline, request.budget_usd < inf)
         draft = Draft(promise)
         used: list[Place] = []
-        owner = self.owner(dag)
+        owner = self._owner(dag)
         for index, task in enumerate(dag.tasks):
             way = ways[task.stage]
-            ready = promise.ready(index, start)
-            inputs = promise.inputs(index)
+            ready, inputs = promise.ready(index, start), promise.inputs(index)
             is_trusted = is_probe and durations.is_unknown(way)
             run_s = durations.believed_s(view, way) if is_trusted else durations.run_s(view, way)
             seconds: list[float] = []
             if self._batches and way.larger and not is_trusted and request.id >= 0:
                 seconds = [run_s, *(durations.run_s(view, larger) for larger in way.larger)]
             room_s = max((each for each in seconds if each <= run_s * leeway / 2), default=run_s)
-            slot = calendar.slot(way, max(run_s, room_s), ready, view.now, inputs, used)
-            if seconds:
-                joined = calendar.batch(way, seconds, ready, inputs, owner)
-                if joined is not None and (slot is None or joined.end <= slot.end):
-                    slot = joined
+            slot = slots.first(way, max(run_s, room_s), ready, view.now, inputs, used)
             draft.tried += 1
-            if slot is None:
+            joined = slots.batch(way, seconds, ready, inputs, owner) if seconds else None
+            if joined is not None and (slot is None or joined[1].end <= slot.end):
+                booking, stretch = joined
+                draft.joined.append(booking.stretch)
+                calendar.join(booking, stretch, (promise, index))
+            elif slot is not None:
+                draft.joined.append(None)
+                booking = calendar.book(slot, (promise, index))
+            else:
                 return draft
-            batch = slot.joins
-            draft.joined.append(None if batch is None else (batch.way, batch.run_s, batch.transfer_s, batch.end))
-            booking = calendar.book(slot, promise, index)
-            used.append(slot.place)
+            used.append(booking.place)
             self._pay(view, draft, booking, way, is_trusted)
-            draft.finish = max(draft.finish, slot.end)
-            if is_hasty and slot.end > request.deadline * (1 + _TOLERANCE):
+            draft.finish = max(draft.finish, booking.end)
+            if is_hasty and booking.end > request.deadline * (1 + _TOLERANCE):
                 return draft
         draft.is_whole = True
         return draft
 
-    def owner(self, dag: DagPlan) -> str | None:
-        """Who may share a batch with a workflow: nobody else, or whoever uses the function (None)."""
+    def _owner(self, dag: DagPlan) -> str | None:
+        """Which workflow may share its batches: itself only, or all that use the function (None)."""
         return dag.workflow.name if self._per_dag else None
 
     def _pay(self, view: View, draft: Draft, booking: Booking, way: Way, is_trusted: bool) -> None:
@@ -119,15 +140,16 @@ class Drafting:
         sure = sum(promise.dag.tasks[task].is_sure for promise, task in booking.members)
         worst = (0.0, 0.0)
         for members in range(max(1, sure), len(booking.members) + 1):
-            mean_s, deviation_s = self._durations.spread_s(view, way.holding(members))
+            mean_s, deviation_s = self._durations.spread_s(view, way.holding(members) or booking.way)
             mean_s += booking.transfer_s + (booking.cold_s if self._bills_cold else 0.0)
             usd_per_s = booking.way.usd_per_s / members
             worst = max(worst, (mean_s * usd_per_s, 0.0 if is_trusted else deviation_s * usd_per_s))
-        draft.pay(*worst)
+        draft.cost_usd += worst[0]
+        draft.variance += worst[1] ** 2
 
     def keep(self, draft: Draft, owner: str | None = None) -> Promise:
         """Make a draft count. An `owner` of its own keeps others out of its batches."""
-        owner = owner or self.owner(draft.promise.dag)
+        owner = owner or self._owner(draft.promise.dag)
         for booking in draft.bookings:
             self._calendar.settle(booking, owner)
         return draft.promise
@@ -135,4 +157,4 @@ class Drafting:
     def undo(self, draft: Draft, now: float) -> None:
         """Take a draft back, the last booking first."""
         for index in range(len(draft.joined) - 1, -1, -1):
-            self._calendar.unbook(draft.promise, index, draft.joined[index], now)
+            self._calendar.unbook((draft.promise, index), draft.joined[index], now)

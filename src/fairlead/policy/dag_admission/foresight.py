@@ -44,7 +44,7 @@ class Foresight:
         return self._leeway[other] > self._leeway[name]
 
     def _is_overdue(self, name: str, now: float) -> bool:
-        """Whether nobody came for so long that nobody is expected any more."""
+        """Whether no request came for `_PATIENCE` mean gaps, so that none is expected any more."""
         return name in self._gap_s and now > self._last[name] + _PATIENCE * self._gap_s[name]
 
     def note(self, request: Request) -> None:
@@ -96,9 +96,7 @@ class Foresight:
     def _give_back(self, kept: tuple[float, Draft], now: float) -> None:
         for booking in reversed(kept[1].bookings):
             if not booking.is_done:
-                booking.is_done = True
-                self._calendar.remove(booking, now)
-                self._calendar.unsettle(booking)
+                self._calendar.discard(booking, now)
 
 
 def _leeway(dag: DagPlan) -> float:

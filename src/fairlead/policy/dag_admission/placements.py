@@ -1,11 +1,12 @@
-"""The placements of a workflow that are worth trying, prepared before the run.
+"""The placements of a workflow that are worth trying: prepared before the run, chosen on each request.
 
 Those on the front of latency and cost, and beside them those that spare one resource or another: a placement that is
-both slower and dearer than another may still be the one to take when the other's bottleneck is full.
+both slower and more expensive than another may still be the one to take when the other's bottleneck is full.
 """
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from fairlead.profile import Estimate
 _BETWEEN = (0.25, 0.5, 0.75)  # how the weight is shared between two resources
 
 Floats = NDArray[np.float64]
+Selection = Literal["random", "cheapest", "fastest", "balanced"]
 
 
 class DagPlan:
@@ -26,12 +28,13 @@ class DagPlan:
 
     Placements are counted from 0: first the members of `front`, then those that spare a resource. `latency_s` and
     `cost_usd` are optimistic: nothing waits, and what can be warm is. `work_s` says how many seconds of all vCPUs and
-    of all vGPUs of each kind a placement uses, with cold starts.
+    of all vGPUs of each kind a placement uses, with cold starts. `index` finds a task by its key.
     """
 
     def __init__(self, workflow: Workflow, ways: Mapping[str, tuple[Way, ...]], site: Site) -> None:
         self.workflow = workflow
         self.tasks = tasks_of(workflow, site.functions)
+        self.index = {task.key: index for index, task in enumerate(self.tasks)}
         self.ways = tuple(ways[stage.function] for stage in workflow.stages)
         copies = [0] * len(workflow.stages)
         for task in self.tasks:
@@ -46,12 +49,11 @@ class DagPlan:
             self._options.append([_option(way, profile, count, bills_cold) for way in own])
             self._work.append(_work(own, profile, count, tuple(site.cluster.kinds)))
         self.front: Front = placement_front(self._graph, self._options)
-        chosen: list[list[int]] = self.front.choices.tolist()
-        chosen += self._sparing(chosen)
-        self.choices = chosen
-        self.latency_s = np.array([self._latency_s(row) for row in chosen])
-        self.cost_usd = np.array([sum(self._options[i][c][1] for i, c in enumerate(row)) for row in chosen])
-        self.work_s = np.array([sum(self._work[i][c] for i, c in enumerate(row)) for row in chosen])
+        self.choices: list[list[int]] = self.front.choices.tolist()
+        self.choices += self._sparing(self.choices)
+        self.latency_s = np.array([self._latency_s(row) for row in self.choices])
+        self.cost_usd = np.array([self._cost_usd(row) for row in self.choices])
+        self.work_s = np.array([sum(self._work[i][c] for i, c in enumerate(row)) for row in self.choices])
         self._placements: dict[int, tuple[Way, ...]] = {}
 
     def placement(self, index: int) -> tuple[Way, ...]:
@@ -65,10 +67,8 @@ class DagPlan:
     def _sparing(self, known: list[list[int]]) -> list[list[int]]:
         """Placements within the workflow's objectives that use least of one resource, or of two in some proportion."""
         slo = self.workflow.slo
-        if not known:
-            return []
         found: list[list[int]] = []
-        for weights in _weights(sum(rows.sum(axis=0) for rows in self._work)):
+        for weights in _weights(sum(rows.sum(axis=0) for rows in self._work)) if known else ():
             weighted = [
                 [(latency_s, float(work)) for (latency_s, _), work in zip(options, rows @ weights, strict=True)]
                 for options, rows in zip(self._options, self._work, strict=True)
@@ -77,10 +77,12 @@ class DagPlan:
             last = int(np.searchsorted(front.latency_s, slo.latency_s, side="right"))
             if last:
                 choice = front.choices[last - 1].tolist()
-                cost_usd = sum(self._options[i][c][1] for i, c in enumerate(choice))
-                if cost_usd <= slo.cost_usd and choice not in known and choice not in found:
+                if self._cost_usd(choice) <= slo.cost_usd and choice not in known and choice not in found:
                     found.append(choice)
         return found
+
+    def _cost_usd(self, choice: list[int]) -> float:
+        return sum(self._options[i][c][1] for i, c in enumerate(choice))
 
     def _latency_s(self, choice: list[int]) -> float:
         ends: list[float] = []
@@ -110,3 +112,36 @@ def _work(ways: tuple[Way, ...], profile: Estimate, count: int, kinds: tuple[str
         at = 2 * kinds.index(way.kind)
         rows[i, at : at + 2] = seconds * way.share[0], seconds * way.share[1]
     return rows
+
+
+def candidates(
+    dag: DagPlan,
+    latency_s: float,
+    cost_usd: float,
+    selection: Selection,
+    sample: int,
+    pressure: Floats,
+    rng: np.random.Generator,
+) -> list[int]:
+    """At most `sample` (0: all) placements that could meet both objectives, in the order to try them.
+
+    `random` draws them from the front without replacement, as published. `cheapest` and `fastest` take the first of
+    the front by cost or latency. `balanced` takes those that leave the least work ahead of the busiest resource; for
+    it alone, placements that spare a resource count too. `pressure` has the seconds of work that are ahead of all
+    vCPUs and of all vGPUs of each kind.
+    """
+    if selection == "balanced":
+        members = np.flatnonzero((dag.latency_s <= latency_s) & (dag.cost_usd <= cost_usd))
+        if len(members) > 1:
+            after = (dag.work_s[members] + pressure).max(axis=1)
+            members = members[np.argsort(after, kind="stable")]
+    else:
+        within = dag.front.within(latency_s, cost_usd)
+        members = np.arange(within.start, within.stop)
+    if selection == "cheapest":
+        members = members[::-1]  # the front is sorted by latency, which on a front is by falling cost
+    count = len(members) if sample == 0 else min(sample, len(members))
+    if selection == "random":
+        members = rng.choice(members, size=count, replace=False) if count else members
+    chosen: list[int] = members[:count].tolist()
+    return chosen

@@ -35,40 +35,23 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fairlead.model import Instance, Record, Request
+from fairlead.model import Request
 from fairlead.planning.timeline import Demand
 from fairlead.policy.base import Action, Policy, Reject, Retire, Searched, Site, Start, View, Wake, Warm
-from fairlead.policy.dag_admission.bookings import Booking, Place, Promise, Seat
+from fairlead.policy.dag_admission.bookings import Booking, Place, Promise
 from fairlead.policy.dag_admission.calendar import Calendar
 from fairlead.policy.dag_admission.cascade import push
-from fairlead.policy.dag_admission.choice import Selection, candidates
 from fairlead.policy.dag_admission.coalesce import Coalescing
-from fairlead.policy.dag_admission.drafts import Draft, Drafting
+from fairlead.policy.dag_admission.drafts import Draft, Drafting, Offer
 from fairlead.policy.dag_admission.estimates import Durations, Source
 from fairlead.policy.dag_admission.foresight import Foresight
 from fairlead.policy.dag_admission.ledger import Ledger
-from fairlead.policy.dag_admission.placements import DagPlan
+from fairlead.policy.dag_admission.placements import DagPlan, Selection, candidates
+from fairlead.policy.dag_admission.seats import claimed, counted_on, idle_seat
 from fairlead.policy.dag_admission.shared_map import SharedMap
-from fairlead.policy.dag_admission.tasks import Way, held_by, pool_of, ways_of
-
-
-class Offer:
-    """The soonest answer among drafts that were not kept: what could be promised instead, and what it counts on."""
-
-    def __init__(self) -> None:
-        self.finish = inf
-        self.cost_usd = inf
-        self.cold: list[tuple[Way, Place, int | None]] = []  # instances that it would have to start
-        self.full: list[Place] = []  # where its runs that could be in batches would be
-        self.steps = 0
-
-    def note(self, draft: Draft) -> None:
-        """Look at one more draft."""
-        self.steps += draft.tried
-        if draft.is_whole and draft.finish < self.finish:
-            self.finish, self.cost_usd = draft.finish, draft.cost_usd
-            self.cold = [(b.way, b.place, b.device) for b in draft.bookings if b.cold_s and b.way.has_seats]
-            self.full = [b.place for b in draft.bookings if b.way.larger]
+from fairlead.policy.dag_admission.slots import Slots
+from fairlead.policy.dag_admission.tasks import Way, ways_of
+from fairlead.policy.kit.reservations import held_by
 
 
 @dataclass
@@ -114,9 +97,11 @@ class DagAdmission(Policy):
         self._dags = {name: DagPlan(workflow, ways, site) for name, workflow in site.workflows.items()}
         self._map = SharedMap(site, self._dags, rng) if self.shared_map else None
         self._calendar = Calendar(site.cluster)
+        slots = Slots(self._calendar, site.cluster.bandwidth_gbps * 125)
         self._durations = Durations(self.estimates, self.slack, self.percentile)
         self._drafting = Drafting(
             self._calendar,
+            slots,
             self._durations,
             batches=self.batching,
             per_dag=self.sharing == "dag",
@@ -124,33 +109,26 @@ class DagAdmission(Policy):
         )
         has_rivals = self.keep_room and len(self._dags) > 1
         self._foresight = Foresight(self._calendar, self._drafting, self._dags) if has_rivals else None
-        self._ledger = Ledger(self._calendar, self._durations, ways, site.cluster.nodes)
-        self._coalescing = Coalescing(self._calendar, self._durations, self._ledger)
-        self._finished: list[Record] = []
+        self._slots = slots
+        self._ledger = Ledger(self._calendar, slots, self._durations, ways)
+        self._coalescing = Coalescing(self._calendar, slots, self._durations, self._ledger)
         self._refused_at = -inf
         self._wake_at = -inf
-        self._answered: set[int] = set()  # the fresh requests of the last call
         self._probes: dict[str, int] = {}  # by workflow: the last request that was admitted to learn from
 
-    def observe(self, record: Record) -> None:
-        self._finished.append(record)
-
     def decide(self, view: View) -> Iterator[Action]:
-        finished, self._finished = self._finished, []
         if self._map is not None:
             yield from self._map.decide(view)
             return
-        self._ledger.catch_up(view, finished)
-        fresh = [request for request in view.fresh if request.id not in self._answered]
-        self._answered = {request.id for request in view.fresh}
-        for request in fresh:
+        self._ledger.follow(view)
+        for request in view.fresh:
             if self._foresight is not None:
                 self._foresight.note(request)
                 self._foresight.make_way(request.workflow, view.now)
             yield from self._answer(view, request)
             if self._foresight is not None:
                 self._foresight.keep_room(view)
-        if self._foresight is not None and not fresh:
+        if self._foresight is not None and not view.fresh:
             self._foresight.keep_room(view)
         yield from self._drop_late(view)
         yield from self._start(view)
@@ -281,7 +259,7 @@ class DagAdmission(Policy):
             ):
                 yield from self._make_room(view, place)
                 yield Warm(way.function, way.configuration, place.name, device)
-                self._calendar.recount(place, view.idle(place.name), now)
+                self._calendar.seats.recount(place, view.idle(place.name), now)
 
     # --- keeping promises ----------------------------------------------------------------------------------------
 
@@ -306,21 +284,23 @@ class DagAdmission(Policy):
         return max(ends)
 
     def _start(self, view: View) -> Iterator[Action]:
-        """Start what is due, and what can go sooner without being in anybody's way."""
+        """Start what is due, and what can go sooner without delaying another."""
         calendar, now = self._calendar, view.now
         for booking in calendar.take_due(now):
             calendar.touched.add(booking.place)
-        calendar.drop_seats(now)
+        for place in calendar.touched:
+            calendar.seats.expire(place, now)
         stuck: set[Place] = set()
         while calendar.touched:
             for place in sorted(calendar.touched, key=lambda place: place.index):
                 calendar.touched.discard(place)
                 for booking in list(place.planned):
-                    if booking.waiting and not booking.is_running and booking in place.planned:
+                    waiting = booking.waiting
+                    if waiting and not booking.is_running and booking in place.planned:
                         is_due = booking.start <= now
-                        if is_due and not booking.is_ready:
+                        if is_due and len(waiting) < len(booking.members):
                             self._ledger.split(view, booking)
-                        can_begin = booking.is_ready and calendar.can_begin(booking, now)
+                        can_begin = len(waiting) == len(booking.members) and calendar.can_begin(booking, now)
                         if can_begin:
                             yield from self._begin(view, booking)
                         if not booking.is_running and (can_begin or is_due):
@@ -335,46 +315,46 @@ class DagAdmission(Policy):
         is_warm = is_fresh = False
         calendar = self._calendar
         if way.has_seats:
-            seat = booking.seat or calendar.idle_seat(booking, now)
-            claims = calendar.claimed(place, now)
+            seat = booking.seat or idle_seat(booking, now)
+            claims = claimed(place, now)
             is_fresh = seat is None and any(other.way.function == way.function for other in claims)
             if is_fresh and booking.start > now and any(other.free_at > now for other in claims):
                 return  # what is said to fit may be the instance that still starts, which is not for this run
             is_warm = not is_fresh and view.is_warm(way.function, way.configuration, place.name, booking.device)
-        # A run on an instance that has kept its slice takes nothing more, so nobody has to make way.
+        # A run on an instance that has kept its slice takes nothing more, so no other has to make way.
         may_evict = bool(place.seats) and not (is_warm and way.keeps_slice and _are_alike(place, way))
         if may_evict:
             yield from self._make_room(view, place, booking)
-        batch = tuple(booking.waiting)
+        batch = booking.waiting
         yield Start(batch, way.configuration, place.name, booking.device, is_fresh)
         if not view.is_waiting(batch[0]):
-            self._ledger.started(booking, batch)
+            self._ledger.started(booking)
             if calendar.begin(booking, now, is_warm, self._durations.run_s(view, way)):
-                push(calendar, booking, now)
+                push(calendar, self._slots, booking, now)
             if may_evict:
-                calendar.recount(place, view.idle(place.name), now)
+                calendar.seats.recount(place, view.idle(place.name), now)
 
     def _make_room(self, view: View, place: Place, booking: Booking | None = None) -> Iterator[Action]:
-        """Stop idle instances that nobody counts on, where they hold what the calendar has given to others.
+        """Stop idle instances that no booking counts on, where they hold what the calendar has given to others.
 
-        The controller would evict the least recently used, which may be one that somebody counts on.
+        The controller would evict the least recently used, which may be one that a booking counts on.
         """
         now = view.now
-        kept = [seat for seat in self._calendar.claimed(place, now) if seat.free_at <= now]
+        kept = [seat for seat in claimed(place, now) if seat.free_at <= now]
         if not kept:
-            return  # whoever is evicted, nobody minds
+            return  # whichever is evicted, no booking counts on it
         room = list(place.timeline.free_at(now))
         if booking is not None:
             if booking.since > now:
                 _take(room, booking.way.demand(booking.device))
-            own = booking.seat or (self._calendar.idle_seat(booking, now) if booking.way.has_seats else None)
+            own = booking.seat or (idle_seat(booking, now) if booking.way.has_seats else None)
             if own is not None and own not in kept:
                 kept.append(own)
         idle = view.idle(place.name)[::-1]  # a run takes the most recently used
-        counted_on = _matched(idle, kept)
+        needed = counted_on(idle, kept)
         for instance in idle:
             held = held_by(instance, self._functions[instance.function])
-            if instance.id in counted_on:
+            if instance.id in needed:
                 continue
             if all(room[column] >= amount for column, amount in held):
                 _take(room, held)
@@ -397,18 +377,3 @@ def _are_alike(place: Place, way: Way) -> bool:
 def _take(room: list[int], demand: Demand) -> None:
     for column, amount in demand:
         room[column] -= amount
-
-
-def _matched(idle: Sequence[Instance], seats: Sequence[Seat]) -> set[int]:
-    """Which of these instances the seats stand for: those of their size, where there are any."""
-    left = list(seats)
-    found: set[int] = set()
-    for is_exact in (True, False):
-        for instance in idle:
-            sizes = [seat for seat in left if seat.pool == pool_of(instance)]
-            if is_exact:
-                sizes = [seat for seat in sizes if seat.way.configuration.vcpus == instance.vcpus]
-            if sizes and instance.id not in found:
-                left.remove(sizes[0])
-                found.add(instance.id)
-    return found

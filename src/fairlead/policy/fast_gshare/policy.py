@@ -161,11 +161,11 @@ class FastGshare(Policy):
                     self._close(pod)
         while wanted:  # in rounds, so that where room is short every queue gets some
             for queue in list(wanted):
-                pod = self._open(view, queue, wanted[queue].pop(0))
-                if pod is None or not wanted[queue]:
+                opened = self._open(view, queue, wanted[queue].pop(0))
+                if opened is None or not wanted[queue]:
                     del wanted[queue]
-                if pod is not None:
-                    yield from self._warm(view, pod)
+                if opened is not None:
+                    yield from self._warm(view, opened)
 
     def _learn(self, known: dict[str, Options]) -> None:
         """Take over what is believed of all functions now."""

@@ -1,0 +1,1 @@
+"""The core league of all general dispatchers."""

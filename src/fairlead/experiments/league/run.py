@@ -1,0 +1,55 @@
+"""The core league: its standings, its heat map, and one row per scenario, load and policy."""
+
+from collections.abc import Iterator
+
+from fairlead.experiments.cases import Progress, origin, read_settings
+from fairlead.experiments.claims import Claim, Measured, above, decide
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import Rows, measured
+from fairlead.league import Cache, catalogue, default_folder, run_league, standings, tabulate
+from fairlead.league.document import league_rows
+from fairlead.league.page import describe_failures, finding, heat_map_file
+from fairlead.league.plan import core_plan
+from fairlead.league.standing import LEVEL
+from fairlead.league.workers import cores
+
+_TITLE = "SLO attainment of every policy in the core league"
+
+
+def run(*, quick: bool, progress: Progress) -> Reproduction:
+    """Find in the cache or do every run of the core league."""
+    settings = read_settings("fairlead.experiments.league")
+    plan = core_plan(catalogue(), **(settings["quick"] if quick else {}))
+    done = run_league(plan, Cache(default_folder()), jobs=cores(), limit_s=settings["limit_s"], progress=progress)
+    table = tabulate(plan, done.outcomes)
+    notes = [
+        f"{one.policy}: level with the best in {one.level} of {one.cells} cells; behind it by "
+        f"{100 * one.mean_regret:.1f} points on average, {100 * one.worst_regret:.1f} at worst "
+        f"({one.worst_at.scenario} at load {one.worst_at.load:g})."
+        for one in standings(table)
+    ]
+    return Reproduction(
+        name="league",
+        title="The core league",
+        rows=tuple(league_rows(table)),
+        notes=(origin(plan.seeds), finding(table), *notes, *plan.notes, *describe_failures(table)),
+        figures=(Figure(name="league", title=_TITLE, svg=heat_map_file(table)),),
+    )
+
+
+def judge(rows: Rows) -> Iterator[Claim]:
+    """Whether each policy is behind the best somewhere: in the cell where the interval shows that most clearly."""
+    worst: dict[str, Measured] = {}
+    for row in rows:
+        if row["regret"] is not None:
+            regret = measured(row, "regret")
+            if row["policy"] not in worst or regret.low > worst[row["policy"]].low:
+                worst[row["policy"]] = regret
+    if worst:
+        yield decide(
+            "no dispatcher is level with the best in every cell",
+            above(LEVEL, f"each is more than {100 * LEVEL:g} point behind the best in at least one cell"),
+            *worst.values(),
+            paper="none: a claim of ours",
+            kind="own",
+        )

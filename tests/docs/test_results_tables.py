@@ -1,0 +1,43 @@
+"""The tables of results say what the committed rows decide."""
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from fairlead.experiments import EXPERIMENTS, committed_experiment
+from fairlead.experiments.claims import Tally, tally
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+FOUND = {name: tally(committed_experiment(name).claims) for name in EXPERIMENTS}
+
+
+def row(text, mark):
+    (line,) = (line for line in text.splitlines() if line.startswith("|") and mark in line)
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def counts(found):
+    return [str(found.met), str(found.not_met), str(found.not_decided)]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_tables_have_the_verdicts_of_the_committed_rows(name):
+    assert row(README, f"`fairlead reproduce {name}`")[1:4] == counts(FOUND[name])
+    assert row(PAGE, f"| `{name}` |")[2:5] == counts(FOUND[name])
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_page_of_an_experiment_has_them_too(name):
+    page = (files(EXPERIMENTS[name].module.rpartition(".")[0]) / "README.md").read_text(encoding="utf-8")
+    said = re.search(r"\*\*Claims\.\*\* (\d+) met, (\d+) not met, (\d+) not decided", page)
+    assert list(said.groups()) == counts(FOUND[name])
+
+
+def test_the_readme_has_their_sum():
+    total = sum(FOUND.values(), Tally(0, 0, 0))
+    met, not_met, not_decided = counts(total)
+    assert f"{met} of {total.claims} claims are met, {not_met} not met, {not_decided} not decided." in README
