@@ -51,7 +51,7 @@ def _contention(settings: Mapping[str, Any], model: str, kaas: Curve, actors: Cu
     fall = of_actors[gpus] / of_actors[gpus + 1]
     ours = quotient(actors[gpus], actors[gpus + 1], "rps")
     yield decide(
-        f"{model}: exclusive actors fall so many times from {gpus} to {gpus + 1} clients",
+        f"{model}: factor by which exclusive actors fall from {gpus} to {gpus + 1} clients",
         within(0.25, fall),
         ours,
         paper=f"{fall:.0f}x",
