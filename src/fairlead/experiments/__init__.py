@@ -170,7 +170,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "league": Experiment(
         "The core league: every general dispatcher on every scenario of it, three loads, three seeds",
         "fairlead.experiments.league.run",
-        60,
+        75,
     ),
     "table-4.1": Experiment(
         "Serverless accelerators, Table 4.1: FIFO, Clockwork and admission control on one CPU and one GPU",
