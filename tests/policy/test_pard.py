@@ -7,6 +7,7 @@ from fairlead.model import SLO, Configuration, Workflow
 from fairlead.policy.pard.pipeline import Downstream, RecentMean
 from fairlead.policy.pard.policy import TOO_LATE, Pard
 from fairlead.policy.pard.sizing import make_workers
+from fairlead.policy.static_replicas import StaticReplicas
 from fairlead.profile import Row, Table
 from fairlead.testing import cluster, declared, scenario, site_of
 from fairlead.workload import Listed
@@ -93,6 +94,13 @@ class TestOrder:
 
     def test_without_adapting_the_smallest_budget_goes_first(self):
         assert self.first(Pard(refresh_s=0.01, adapts=False)) == "tight"
+
+
+def test_the_workers_of_a_scaled_function_are_left_to_its_scaler():
+    where = scenario({"f": declared(1.0, cold_start_s=1)}, slo_s=9, arrivals=[2.5, 3.0], control_period_s=1.0)
+    recording = simulate(where, Pard(), scaler=StaticReplicas(replicas=1))
+    assert recording.refusals == ()
+    assert recording.instances.height == 1
 
 
 @pytest.mark.parametrize("wrong", [{"window_s": 0}, {"refresh_s": -1}, {"band": 1}, {"window_s": float("inf")}])

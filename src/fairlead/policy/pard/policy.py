@@ -196,7 +196,8 @@ class Pard(Policy):
         """Start the workers that the recent demand needs and that are missing, where nothing has to go for them."""
         for function, worker in self._workers.items():
             profile = view.profile(function)
-            if not profile.cold_start_s() or not worker.function.keep_alive_s:
+            is_kept = profile.cold_start_s() and worker.function.keep_alive_s
+            if not is_kept or view.scaled(function) is not None:
                 continue
             rate = self._arrivals[function].per_s(view.now)
             if not rate:
