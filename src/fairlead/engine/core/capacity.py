@@ -172,6 +172,7 @@ class Shape:
     __slots__ = (
         "beliefs",
         "blocked_at",
+        "cold_at",
         "configuration",
         "copy_mb",
         "device_memory",
@@ -203,6 +204,7 @@ class Shape:
         self.beliefs: dict[str, Belief] = {}  # by node kind, where it can run
         self.is_undemanding = False  # needs vCPUs only, on whatever kind of node
         self.blocked_at = -1  # version of the placement index at which nothing fitted
+        self.cold_at = -1  # version at which no idle instance of its flavour had room
 
     def device_for(self, node: NodeState, wanted: int | None) -> DeviceState | None:
         """The device to use on a node: the one asked for, else the emptiest that fits.

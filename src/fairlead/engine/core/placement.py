@@ -74,7 +74,7 @@ class Placement:
 
     def find(self, shape: Shape, order: Order) -> NodeState | None:
         """The emptiest node that fits, lowest index among equals; None if there is none."""
-        if shape.blocked_at == self.version:
+        if shape.blocked_at == self.version or (order == "warm" and shape.cold_at == self.version):
             return None
         if shape.vgpus:
             levels, below = self.gpu, shape.vgpus // self.gpu.unit - 1
@@ -102,6 +102,7 @@ class Placement:
                     mask ^= bit
                 level -= 1
         if order == "warm":
+            shape.cold_at = self.version
             return None
         for level in range(levels.top, below, -1):
             mask = masks[level]

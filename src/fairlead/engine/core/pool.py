@@ -281,7 +281,9 @@ class Pool:
         there = [other for other in self.idle_on(node) if other.device is device]
         held = (other.places for other in there if other.places and other.flavour.vgpus == vgpus)
         instance.places, instance.is_cut = slices.take(vgpus, held, may_cut=not instance.is_ready)
-        if not instance.is_cut and not slices.held & slices.busy:
+        if instance.is_cut:
+            self._placement.version += 1  # a slice that was cut along may let an idle instance run
+        elif not slices.held & slices.busy:
             return
         left = set(slices.cut.values())
         for other in there:

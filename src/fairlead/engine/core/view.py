@@ -189,10 +189,12 @@ class ControllerView:
             raise UnknownNameError("node", node, controller.nodes)
         if function in controller.replicas.sets:
             return controller.replicas.find(function, node, device, configuration.batch) is not None
-        shape = self.__shape(function, configuration)
+        shape = self.__shapes.get((function, configuration)) or self.__shape(function, configuration)
         if shape.kernel is not None:
             spots = (d for d in state.devices if device is None or d.index == device)
             return state.is_up and any(d.buffers.is_warm(shape.kernel) and _has_slice(d, shape) for d in spots)
+        if not shape.flavour.warm & state.bit:
+            return False
         return any(
             (device is None or (i.device is not None and i.device.index == device)) and _has_slice(i.device, shape)
             for i in shape.flavour.idle.get(state.index, ())

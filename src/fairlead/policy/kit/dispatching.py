@@ -9,7 +9,7 @@ A cold start is not waited for while something else may come sooner: where it wo
 of the function runs or starts already, one more is started in the background, and the queue waits for what comes first.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -78,44 +78,47 @@ class Dispatcher:
         queues = view.queues()
         if not queues:
             return
+        now = view.now
         self._blocked.clear()
         first = self._turn % len(queues)
         self._turn += 1
         for queue in (*queues[first:], *queues[:first]):
-            yield from self._serve_queue(view, queue, rank)
+            while (head := view.oldest(*queue)) is not None:
+                count = view.waiting(*queue)
+                attempt = (now, head.id, count)
+                if self._tried.get(queue) == attempt:
+                    break
+                if self._is_pointless(view, queue, head):
+                    self._tried[queue] = attempt
+                    yield from self._prepare(view, head, self._wanted[queue])
+                    break
+                found = yield from self._find(view, queue, head, rank(view, head, count))
+                if found is None:
+                    self._tried[queue] = attempt
+                    yield from self._prepare(view, head, self._wanted[queue])
+                    break
+                self._failures.pop(queue, None)
+                yield self._start(view, queue, *found)
 
-    def _serve_queue(self, view: View, queue: Queue, rank: Rank) -> Iterator[Action]:
-        while (head := view.oldest(*queue)) is not None:
-            count = view.waiting(*queue)
-            attempt = (view.now, head.id, count)
-            if self._tried.get(queue) == attempt:
-                return
-            if self._is_pointless(view, queue, head):
-                self._tried[queue] = attempt
-                yield from self._prepare(view, head, self._wanted[queue])
-                return
-            ranked = rank(view, head, count)
-            self._wanted[queue] = ranked.configurations
-            if ranked.steps:
-                yield Searched(ranked.steps)
-            yield from ranked.plans
-            found = self._locality.find_warm(view, head, ranked.configurations)
-            if found is None and ranked.again is not None:
-                other = ranked.again(view)
-                if other.steps:
-                    yield Searched(other.steps)
-                found = self._locality.find_warm(view, head, other.configurations)
-            if found is None:
-                found = self._after_failure(view, queue, head)
-            if found is None and self._may_be_cold(view, head):
-                found = self._locality.find_cold(view, head, ranked.configurations)
-            if found is None:
-                self._tried[queue] = attempt
-                yield from self._prepare(view, head, ranked.configurations)
-                return
-            self._failures.pop(queue, None)
-            configuration, node = found
-            yield self._start(view, queue, configuration, node)
+    def _find(
+        self, view: View, queue: Queue, head: Invocation, ranked: Ranked
+    ) -> Generator[Action, None, tuple[Configuration, str] | None]:
+        """Yield what a ranking has to tell; give the configuration and the node to start on, or None."""
+        self._wanted[queue] = ranked.configurations
+        if ranked.steps:
+            yield Searched(ranked.steps)
+        yield from ranked.plans
+        found = self._locality.find_warm(view, head, ranked.configurations)
+        if found is None and ranked.again is not None:
+            other = ranked.again(view)
+            if other.steps:
+                yield Searched(other.steps)
+            found = self._locality.find_warm(view, head, other.configurations)
+        if found is None:
+            found = self._after_failure(view, queue, head)
+        if found is None and self._may_be_cold(view, head):
+            found = self._locality.find_cold(view, head, ranked.configurations)
+        return found
 
     def _is_pointless(self, view: View, queue: Queue, head: Invocation) -> bool:
         """Whether nothing can be started, whatever the ranking says."""
@@ -123,8 +126,9 @@ class Dispatcher:
         if self._sizes is None or queue not in self._wanted or not self._cold_s(view, function):
             return False
         if function not in self._blocked:
-            if any(view.place(function, configuration, "warm") is not None for configuration in self._sizes(function)):
-                return False
+            for configuration in self._sizes(function):
+                if view.place(function, configuration, "warm") is not None:
+                    return False
             self._blocked.add(function)
         return not self._may_be_cold(view, head)
 
@@ -162,19 +166,21 @@ class Dispatcher:
         """Until when something of a function runs or starts, as far as is known."""
         return max(self._busy_until.get(function, 0.0), self._starting_until.get(function, 0.0))
 
-    def _prepare(self, view: View, head: Invocation, ranked: Sequence[Configuration]) -> Iterator[Action]:
+    def _prepare(self, view: View, head: Invocation, ranked: Sequence[Configuration]) -> tuple[Action, ...]:
         """Start what is missing in the background, one of a size at a time, and look again when hope ends."""
-        function = head.function
+        function, now = head.function, view.now
         hope = self._hope(function)
-        if hope <= view.now:  # it is not a container that is missing, but room
-            return
-        if self._prepares and ranked and self._warming.get((function, ranked[0].vgpus), 0.0) <= view.now:
+        if hope <= now:  # it is not a container that is missing, but room
+            return ()
+        actions: list[Action] = []
+        if self._prepares and ranked and self._warming.get((function, ranked[0].vgpus), 0.0) <= now:
             node = view.place(function, ranked[0], "fresh")
             if node is not None and not view.is_warm(function, ranked[0], node):
-                until = view.now + self._cold_s(view, function)
+                until = now + self._cold_s(view, function)
                 self._warming[function, ranked[0].vgpus] = self._starting_until[function] = until
                 hope = max(hope, until)
-                yield Warm(function, ranked[0], node)
-        if self._wake <= view.now:
+                actions.append(Warm(function, ranked[0], node))
+        if self._wake <= now:
             self._wake = hope
-            yield Wake(hope)
+            actions.append(Wake(hope))
+        return tuple(actions)

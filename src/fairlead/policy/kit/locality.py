@@ -35,31 +35,41 @@ class Locality:
 
     def __init__(self) -> None:
         self._homes: dict[tuple[str, str], str | None] = {}
+        self._near: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}  # of the last head of a queue, with its id
         self._at_once: dict[str, bool] = {}  # by function: whether a start takes no time
         self._seen = 0.0
         self._count = -1
 
     def home(self, view: View, workflow: str, function: str) -> str | None:
         """As `home`, remembered. `view.nodes` is a full listing, so that it is read once per second at most."""
+        self._look(view)
+        key = (workflow, function)
+        if key not in self._homes:
+            self._homes[key] = home(view, workflow, function)
+        return self._homes[key]
+
+    def near(self, view: View, invocation: Invocation) -> tuple[str, ...]:
+        """Where to look first: the nodes that hold its input, the largest part first, then its home."""
+        self._look(view)
+        key = (invocation.workflow, invocation.function)
+        known = self._near.get(key)
+        if known is None or known[0] != invocation.id:  # an input stays where it is while its invocation waits
+            held = sorted(view.inputs(invocation), key=lambda each: -each[1])
+            spots = dict.fromkeys([node for node, _ in held])
+            at_home = self.home(view, *key)
+            if at_home is not None:
+                spots[at_home] = None
+            known = self._near[key] = invocation.id, tuple(spots)
+        return known[1]
+
+    def _look(self, view: View) -> None:
         if view.now >= self._seen:
             self._seen = view.now + 1.0
             count = len(view.nodes)
             if count != self._count:
                 self._count = count
                 self._homes.clear()
-        key = (workflow, function)
-        if key not in self._homes:
-            self._homes[key] = home(view, workflow, function)
-        return self._homes[key]
-
-    def near(self, view: View, invocation: Invocation) -> list[str]:
-        """Where to look first: the nodes that hold its input, the largest part first, then its home."""
-        held = sorted(view.inputs(invocation), key=lambda each: -each[1])
-        spots = list(dict.fromkeys(node for node, _ in held))
-        at_home = self.home(view, invocation.workflow, invocation.function)
-        if at_home is not None and at_home not in spots:
-            spots.append(at_home)
-        return spots
+                self._near.clear()
 
     def find_warm(
         self, view: View, invocation: Invocation, ranked: Sequence[Configuration]

@@ -34,9 +34,14 @@ class Shrinking:
             sizes = self._batches.setdefault(name, {})
             for each in sorted(options.configurations, key=lambda c: c.batch):
                 sizes.setdefault((each.vcpus, each.vgpus), []).append(each)
+        self._filled: dict[tuple[str, Configuration, int], Configuration] = {}
 
     def fill(self, function: str, configuration: Configuration, count: int) -> Configuration:
         """The planned one if so many fill it, else the largest of its size that they fill, else the smallest."""
-        sizes = self._batches[function][configuration.vcpus, configuration.vgpus]
-        usable = [each for each in sizes if each.batch <= min(count, configuration.batch)]
-        return usable[-1] if usable else sizes[0]
+        key = (function, configuration, min(count, configuration.batch))
+        found = self._filled.get(key)
+        if found is None:
+            sizes = self._batches[function][configuration.vcpus, configuration.vgpus]
+            usable = [each for each in sizes if each.batch <= key[2]]
+            found = self._filled[key] = usable[-1] if usable else sizes[0]
+        return found
