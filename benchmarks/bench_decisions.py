@@ -200,15 +200,18 @@ def measure(name: str, where: Scenario, backlog: int, completions: int, limit_s:
     return Measured(fmean(seen), 1e6 * decision_s, 1e6 * arrival_s, decisions, run.refused)
 
 
-def best(name: str, where: str, backlog: int, options: argparse.Namespace) -> Measured:
-    """The quickest of several runs; runs that take long are not repeated."""
-    runs: list[Measured] = []
+def compare(name: str, options: argparse.Namespace) -> tuple[Measured, Measured]:
+    """The quickest run with each backlog, of several in turn; runs that take long are not repeated."""
+    where = world_of(name)
+    runs: tuple[list[Measured], list[Measured]] = ([], [])
     for _ in range(options.repeats):
         before = thread_time()
-        runs.append(measure(name, world(where), backlog, options.completions, options.limit_s))
-        if thread_time() - before > options.limit_s / 6:
+        for found, backlog in zip(runs, options.waiting, strict=True):
+            found.append(measure(name, world(where), backlog, options.completions, options.limit_s))
+        if thread_time() - before > options.limit_s / 4:
             break
-    return min(runs, key=lambda run: run.decision_us)
+    small, large = (min(found, key=lambda run: run.decision_us) for found in runs)
+    return small, large
 
 
 def world_of(policy: str) -> str:
@@ -233,8 +236,7 @@ def main() -> int:
     sheet = Sheet(*heads)
     console, written, missed = Console(width=120), {}, []
     for name in options.policy or dispatchers:
-        where = world_of(name)
-        found = [best(name, where, each, options) for each in (small, large)]
+        where, found = world_of(name), compare(name, options)
         ratio = found[1].decision_us / found[0].decision_us
         missed += [name] if ratio > MOST_RATIO else []
         cells = [f"{each.decision_us:,.0f}" for each in found]
