@@ -82,14 +82,22 @@ class Fleet:
 
     # --- demand ----------------------------------------------------------------------------------------------------
 
+    def slowness(self, worker: Worker, function: str) -> float:
+        """How many times as long a model takes on a worker as on the fastest, at least 1."""
+        if len(self.makes[function]) == 1:
+            return 1.0
+        fastest_s = min(make.least.run.seconds for make in self.makes[function])
+        return worker.ladders[function].least.run.seconds / max(fastest_s, 1e-9)
+
     def spread(self, function: str, demand: float) -> None:
-        """Share a model's demand out to those that hold it."""
+        """Share a model's demand out to those that hold it; the same demand is a larger load on a slower worker."""
         holders = self.holders[function]
         others = [max(0.0, worker.load - worker.demands.get(function, 0.0)) for worker in holders]
-        weights = [1 / max(_LEAST_LOAD, load) for load in others]
+        slowness = [self.slowness(worker, function) for worker in holders]
+        weights = [1 / (max(_LEAST_LOAD, load) * slow) for load, slow in zip(others, slowness, strict=True)]
         whole = sum(weights)
-        for worker, load, weight in zip(holders, others, weights, strict=True):
-            worker.demands[function] = share = demand * weight / whole
+        for worker, load, weight, slow in zip(holders, others, weights, slowness, strict=True):
+            worker.demands[function] = share = demand * weight / whole * slow
             worker.load = load + share
 
     def unserved(self, function: str, demand: float) -> float:
@@ -97,8 +105,13 @@ class Fleet:
         holders = self.holders[function]
         if not holders:
             return demand
-        excess = [(worker.demands.get(function, 0.0), 1 - 1 / worker.load) for worker in holders if worker.load > 1]
-        return sum([share * part for share, part in excess])
+        return sum(
+            [
+                worker.demands.get(function, 0.0) * (1 - 1 / worker.load) / self.slowness(worker, function)
+                for worker in holders
+                if worker.load > 1
+            ]
+        )
 
     # --- prediction ------------------------------------------------------------------------------------------------
 

@@ -102,7 +102,12 @@ class Loads:
             and function not in worker.resident
             and (limit is None or worker.load < limit)
         ]
-        for worker in sorted(free, key=lambda worker: (worker.load, len(worker.resident), worker.index)):
+        demand = self.board.unserved(function, now)
+
+        def merit(worker: Worker) -> tuple[float, int, int]:
+            return worker.load + demand * fleet.slowness(worker, function), len(worker.resident), worker.index
+
+        for worker in sorted(free, key=merit):
             if worker.in_the_way(fleet.memory_gb(function, worker)) is None:
                 continue
             if worker.loads_beside(function):
