@@ -109,7 +109,8 @@ class Board:
 
     def hold(self, worker: Worker, function: str, now: float) -> None:
         """Note that a worker has a model loaded."""
-        self.fleet.hold(worker, function, self.fleet.memory_gb(function, worker))
+        self.fleet.hold(worker, function)
+        worker.used(function, now)
         self.changed(function, now)
 
     def lose(self, worker: Worker, function: str, now: float) -> None:

@@ -10,7 +10,7 @@ from math import floor, inf
 from fairlead.model import Node
 from fairlead.policy.base import Site
 from fairlead.policy.clockwork.ladder import Ladder, make_ladder
-from fairlead.policy.clockwork.worker import Worker
+from fairlead.policy.clockwork.worker import Size, Worker
 
 _LEAST_LOAD = 0.01  # an idle worker's load, so that its inverse is finite
 
@@ -54,27 +54,32 @@ class Fleet:
 
     # --- what is loaded --------------------------------------------------------------------------------------------
 
-    def memory_gb(self, function: str, worker: Worker) -> float:
-        """Device memory that a model takes on a worker."""
-        return 0.0 if worker.device is None else self._site.functions[function].device_memory_gb
+    def size(self, worker: Worker, function: str, *, is_idle: bool) -> Size:
+        """What a model holds of a worker's device; one that is idle may give back its vGPUs."""
+        if worker.device is None:
+            return Size()
+        known = self._site.functions[function]
+        vgpus = 0.0 if is_idle and known.idle_holds != "slice" else worker.ladders[function].least.configuration.vgpus
+        return Size(known.device_memory_gb, vgpus)
 
-    def hold(self, worker: Worker, function: str, memory_gb: float) -> None:
+    def hold(self, worker: Worker, function: str) -> None:
         """Note that a model is loaded."""
         if function not in worker.resident:
-            worker.resident[function] = memory_gb
+            worker.resident[function] = Size() if function in self.cold else self.size(worker, function, is_idle=True)
             self.holders[function].append(worker)
 
     def drop(self, worker: Worker, function: str) -> None:
         """Note that a model is loaded no more."""
         if worker.resident.pop(function, None) is not None:
             self.holders[function].remove(worker)
+            worker.last_use.pop(function, None)
             worker.load = max(0.0, worker.load - worker.demands.pop(function, 0.0))
 
     def make_cold(self, function: str) -> None:
         """Load a function with every run from now on, since it does not stay loaded."""
         self.cold.add(function)
         for worker in self.able[function]:
-            self.hold(worker, function, 0.0)
+            self.hold(worker, function)
 
     def is_everywhere(self, function: str) -> bool:
         """Whether every worker that can run a model holds it."""
@@ -82,14 +87,22 @@ class Fleet:
 
     # --- demand ----------------------------------------------------------------------------------------------------
 
+    def slowness(self, worker: Worker, function: str) -> float:
+        """How many times as long a model takes on a worker as on the fastest, at least 1."""
+        if len(self.makes[function]) == 1:
+            return 1.0
+        fastest_s = min(make.least.run.seconds for make in self.makes[function])
+        return worker.ladders[function].least.run.seconds / max(fastest_s, 1e-9)
+
     def spread(self, function: str, demand: float) -> None:
-        """Share a model's demand out to those that hold it."""
+        """Share a model's demand out to those that hold it; the same demand is a larger load on a slower worker."""
         holders = self.holders[function]
         others = [max(0.0, worker.load - worker.demands.get(function, 0.0)) for worker in holders]
-        weights = [1 / max(_LEAST_LOAD, load) for load in others]
+        slowness = [self.slowness(worker, function) for worker in holders]
+        weights = [1 / (max(_LEAST_LOAD, load) * slow) for load, slow in zip(others, slowness, strict=True)]
         whole = sum(weights)
-        for worker, load, weight in zip(holders, others, weights, strict=True):
-            worker.demands[function] = share = demand * weight / whole
+        for worker, load, weight, slow in zip(holders, others, weights, slowness, strict=True):
+            worker.demands[function] = share = demand * weight / whole * slow
             worker.load = load + share
 
     def unserved(self, function: str, demand: float) -> float:
@@ -97,8 +110,13 @@ class Fleet:
         holders = self.holders[function]
         if not holders:
             return demand
-        excess = [(worker.demands.get(function, 0.0), 1 - 1 / worker.load) for worker in holders if worker.load > 1]
-        return sum([share * part for share, part in excess])
+        return sum(
+            [
+                worker.demands.get(function, 0.0) * (1 - 1 / worker.load) / self.slowness(worker, function)
+                for worker in holders
+                if worker.load > 1
+            ]
+        )
 
     # --- prediction ------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class Loads:
 
     def start(self, view: View, worker: Worker, load: Load) -> Iterator[Action]:
         """Start a planned load whose turn has come; one that waited too long leaves the plan."""
-        makes_way = worker.in_the_way(self.board.fleet.memory_gb(load.function, worker))
+        makes_way = worker.in_the_way(self.board.fleet.size(worker, load.function, is_idle=False), view.now)
         if view.now > load.start + self.max_wait_s or makes_way is None:
             worker.plan.popleft()
             self._forget(worker, load)
@@ -102,8 +102,13 @@ class Loads:
             and function not in worker.resident
             and (limit is None or worker.load < limit)
         ]
-        for worker in sorted(free, key=lambda worker: (worker.load, len(worker.resident), worker.index)):
-            if worker.in_the_way(fleet.memory_gb(function, worker)) is None:
+        demand = self.board.unserved(function, now)
+
+        def merit(worker: Worker) -> tuple[float, int, int]:
+            return worker.load + demand * fleet.slowness(worker, function), len(worker.resident), worker.index
+
+        for worker in sorted(free, key=merit):
+            if worker.in_the_way(fleet.size(worker, function, is_idle=False), now) is None:
                 continue
             if worker.loads_beside(function):
                 if self._fits(view, worker, function):
@@ -123,7 +128,7 @@ class Loads:
         start = now if beside else worker.available(now)
         load = Load(function, start, start + ladder.load.seconds)
         if beside:
-            makes_way = worker.in_the_way(board.fleet.memory_gb(function, worker))
+            makes_way = worker.in_the_way(board.fleet.size(worker, function, is_idle=False), now)
             yield from self._warm(view, worker, load, makes_way or [])
         else:
             worker.plan.append(load)

@@ -154,5 +154,5 @@ class Clockwork(Policy):
         board.queues[function].miss(entry)  # its model is loaded for those to come
         board.want(function, now)
         arrival = view.request(invocation.request).arrival
-        offer_s = finish + board.rest_s(invocation) - arrival
+        offer_s = finish + (invocation.deadline - entry.target) - arrival  # with all that has to come after
         yield Reject(invocation.request, TOO_LATE, later_s, offer_latency_s=offer_s)

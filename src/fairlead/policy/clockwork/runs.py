@@ -99,7 +99,7 @@ class Runs:
             rung = ladder.holding(len(entries))
             action = Infer(function, rung, entries, start, start + extra_s + rung.run.seconds)
             worker.plan.append(action)
-            worker.used(function)
+            worker.used(function, view.now)
         board.fleet.spread(function, queue.demand)
         if queue:
             board.offer(worker, function)

@@ -6,11 +6,21 @@ A worker is one accelerator, or one of the vCPU slots of a node. It runs one bat
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fairlead.model import Node
 from fairlead.policy.clockwork.ladder import Ladder, Rung
 from fairlead.policy.clockwork.queue import Entry
 from fairlead.policy.kit.agenda import Agenda
+
+_LEAST = 1e-9  # less than this is rounding
+
+
+class Size(NamedTuple):
+    """What a loaded model holds of a device while it is idle."""
+
+    memory_gb: float = 0.0
+    vgpus: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +55,8 @@ class Worker:
     device: int | None
     ladders: Mapping[str, Ladder]
     is_up: bool = True
-    resident: dict[str, float] = field(default_factory=dict)  # device memory by function, least recently used first
+    resident: dict[str, Size] = field(default_factory=dict)  # by function, least recently used first
+    last_use: dict[str, float] = field(default_factory=dict)  # by function
     running: Infer | Load | None = None
     loading: Load | None = None  # planned or under way, perhaps beside what runs
     plan: deque[Infer | Load] = field(default_factory=deque)
@@ -76,25 +87,33 @@ class Worker:
         vgpus = size.vgpus + max(c.vgpus for c in sizes)
         return vcpus <= self.host.vcpus and vgpus <= self.host.devices[self.device].vgpus
 
-    def used(self, function: str) -> None:
-        """Note a use, for the order of eviction."""
+    def used(self, function: str, now: float) -> None:
+        """Note a use, for the order in which models are unloaded."""
         if function in self.resident:
             self.resident[function] = self.resident.pop(function)
+            self.last_use[function] = now
 
-    def in_the_way(self, memory_gb: float) -> list[str] | None:
+    def in_the_way(self, size: Size, now: float) -> list[str] | None:
         """What must be unloaded to load a model of this size, least recently used first; None if it cannot be loaded.
 
-        What runs, is being loaded or is planned here stays.
+        What runs, is being loaded or is planned here stays. So does what was used within the time of loading it again:
+        otherwise models that take long to load would displace each other and never run.
         """
         if self.device is None:
             return []
         busy = {action.function for action in (self.running, self.loading, *self.plan) if action is not None}
-        missing_gb = sum(self.resident.values()) + memory_gb - self.host.devices[self.device].memory_gb
+        busy.update(f for f, used in self.last_use.items() if now < used + self.ladders[f].load.seconds)
+        device = self.host.devices[self.device]
+        missing_gb = sum(held.memory_gb for held in self.resident.values()) + size.memory_gb - device.memory_gb
+        missing_vgpus = sum(held.vgpus for held in self.resident.values()) + size.vgpus - device.vgpus
         found: list[str] = []
-        for other, size_gb in self.resident.items():
-            if missing_gb <= 1e-9:
+        for other, held in self.resident.items():
+            if missing_gb <= _LEAST and missing_vgpus <= _LEAST:
                 break
-            if size_gb and other not in busy:
+            if other not in busy and (
+                (missing_gb > _LEAST and held.memory_gb) or (missing_vgpus > _LEAST and held.vgpus)
+            ):
                 found.append(other)
-                missing_gb -= size_gb
-        return found if missing_gb <= 1e-9 else None
+                missing_gb -= held.memory_gb
+                missing_vgpus -= held.vgpus
+        return found if missing_gb <= _LEAST and missing_vgpus <= _LEAST else None
