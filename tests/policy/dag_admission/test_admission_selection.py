@@ -31,8 +31,26 @@ def dag(table):
     return prepared(DagAdmission(), table)._dags["linear"]
 
 
-def chosen(dag, selection, *, sample=0, latency_s=0.02, cost_usd=60, pressure=IDLE, seed=0):
-    return candidates(dag, latency_s, cost_usd, selection, sample, pressure, np.random.default_rng(seed))
+def chosen(dag, selection, *, sample=0, latency_s=0.02, cost_usd=60, pressure=IDLE, seed=0, **known):
+    return candidates(dag, latency_s, cost_usd, selection, sample, pressure, np.random.default_rng(seed), **known)
+
+
+def test_placements_whose_instances_are_there_come_first(dag):
+    assert chosen(dag, "fastest") == [FAST, CHEAP]
+    assert chosen(dag, "fastest", missing=np.array([1, 0, 0])) == [CHEAP, FAST]
+    missing = np.array([0, 2, 1])
+    assert chosen(dag, "balanced", missing=missing, sample=1) == [FAST, SPARING]  # and the one that misses fewest
+
+
+def test_placements_that_are_too_slow_by_safe_durations_are_left_out_unless_all_are(dag):
+    assert chosen(dag, "fastest", safe_latency_s=np.array([0.021, 0.019, 0.03])) == [CHEAP]
+    assert chosen(dag, "fastest", safe_latency_s=np.array([0.03, 0.03, 0.03])) == [FAST, CHEAP]
+
+
+def test_a_safe_latency_follows_the_durations_that_it_is_given(dag):
+    # A chain of three, each with a cold start of 1 ms as no instance stays; GPU runs are taken as 1 ms, others as 2.
+    safe_s = dag.safe_latency_s(lambda way: 0.001 if way.kind == "gpu" else 0.002)
+    assert safe_s.tolist() == pytest.approx([0.007, 0.008, 0.009])
 
 
 def test_the_three_placements_are_known(dag):

@@ -8,7 +8,7 @@ from fairlead.policy import Reject, Warm
 from fairlead.policy.dag_admission.policy import DagAdmission
 from fairlead.profile import Row, Table
 from fairlead.testing import cluster, decisions, declared, scenario
-from fairlead.workload import Listed
+from fairlead.workload import Deterministic, Listed
 
 ONE = cluster(vcpus=1)
 
@@ -93,14 +93,69 @@ def test_what_is_started_ahead_is_said_after_the_refusal():
     assert actions[-1] == Warm("f", Configuration(vcpus=1), "n0")
 
 
-def test_an_instance_is_not_started_ahead_where_one_is_there_already():
-    # While the first runs until 3, the second cannot be in time, but no cold start is to blame.
-    world = scenario(declared(1.0, cold_start_s=2), arrivals=(0, 0.5), on=cluster(vcpus=4), slo_s=3)
-    recording = run(world, slack=0)
-    assert column(recording, "outcome") == ["completed", "completed"]
+def test_as_many_instances_are_started_ahead_as_the_refused_requests_would_have_used():
+    # Runs of 1 s against an objective of 1.5 s. Had the instance of the first refusal been there, the second request
+    # would have waited for it until 1 and ended at 2, in time; the third, at 0.6, would have ended at 3.
     tight = scenario(declared(1.0, cold_start_s=2), arrivals=(0, 0.5, 0.6), on=cluster(vcpus=4), slo_s=1.5)
     recording = run(tight, slack=0)
     assert column(recording, "outcome") == ["rejected"] * 3
+    assert recording.instances["started"].to_list() == [0, 0.6]
+
+
+def test_a_second_instance_is_started_where_one_is_too_busy_and_a_cold_start_too_long():
+    # Two requests a second, 1 s each: two instances are needed. The third refusal, at 1, starts the second. The request
+    # of 1.5 waits for the first instance until 2, that of 2 finds both taken until 3, and all later ones are in time.
+    arrivals = tuple(0.5 * i for i in range(20))
+    world = scenario(declared(1.0, cold_start_s=2), arrivals=arrivals, on=cluster(vcpus=4), slo_s=1.5)
+    recording = run(world, slack=0)
+    assert column(recording, "outcome") == ["rejected"] * 3 + ["completed", "rejected"] + ["completed"] * 15
+    assert recording.instances["started"].to_list() == [0, 1]
+
+
+def three_on_two_vcpus(idle_holds):
+    """The case of an app that was served live: three functions, 2 vCPUs, an objective of 150 ms, 20 requests/s."""
+    functions = {name: declared(0.005, cold_start_s=1, memory_gb=0.1, idle_holds=idle_holds) for name in "abc"}
+    arrivals = (Deterministic("main", 0.05),)
+    flows = {"main": chain(*"abc", latency_s=0.15)}
+    return scenario(functions, workflows=flows, arrivals=arrivals, on=cluster(vcpus=2), duration_s=5.0)
+
+
+def test_a_workflow_may_have_more_functions_than_its_node_has_vcpus():
+    # Two instances start at the first request and take both vCPUs for 1 s; then the third, until 2. Idle, they keep
+    # memory only: all three are warm at once.
+    recording = run(three_on_two_vcpus("memory"))
+    late = [row for row in answers(recording) if row["arrival"] > 2.1]
+    assert len(late) > 50
+    assert {row["outcome"] for row in late} == {"completed"}
+    assert recording.instances.height == 3
+
+
+def test_nothing_is_started_in_vain_where_the_instances_of_a_request_cannot_be_warm_together():
+    # Idle, each keeps its vCPU: the third would evict the first.
+    recording = run(three_on_two_vcpus("slice"))
+    assert set(column(recording, "outcome")) == {"rejected"}
+    assert recording.instances.height == 0
+
+
+def test_an_idle_instance_is_waited_for_until_its_node_has_room():
+    # f's instance is idle and keeps memory only, while g has the vCPU from 2 to 2.5: f is promised 2.6, not 3.6.
+    functions = {"f": declared(0.1, cold_start_s=1, memory_gb=1, idle_holds="memory"), "g": declared(0.5)}
+    flows = {"main": chain("f", latency_s=2), "other": chain("g", latency_s=2, name="other")}
+    arrivals = (0.0, 2.1, Listed("other", (2.0,)))
+    recording = run(scenario(functions, workflows=flows, arrivals=arrivals, on=cluster(vcpus=1, memory_gb=4)), slack=0)
+    ends = {(row["workflow"], row["arrival"]): row["end"] for row in answers(recording)}
+    assert ends == pytest.approx({("main", 0.0): 1.1, ("other", 2.0): 2.5, ("main", 2.1): 2.6})
+
+
+def test_an_instance_that_keeps_no_vcpus_serves_runs_of_other_sizes():
+    # The first request of `fast` needs two vCPUs, and has the instance that ran on one.
+    sizes = Table((Row(vcpus=1, seconds=1), Row(vcpus=2, seconds=0.6)))
+    functions = {"f": declared(sizes, cold_start_s=2, memory_gb=1, idle_holds="memory")}
+    flows = {"slow": chain("f", latency_s=9, name="slow"), "fast": chain("f", latency_s=0.7, name="fast")}
+    arrivals = (Listed("slow", (0.0,)), Listed("fast", (5.0,)))
+    world = scenario(functions, workflows=flows, arrivals=arrivals, on=cluster(vcpus=2, memory_gb=4))
+    recording = run(world, slack=0, selection="cheapest")
+    assert column(recording, "end") == pytest.approx([3, 5.6])
     assert recording.instances.height == 1
 
 

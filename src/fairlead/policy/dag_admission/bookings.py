@@ -74,11 +74,11 @@ class Seat:
         self.chain: list[Booking] = []
         self.is_busy = False
         self.free_at = -inf  # when its last run ended or is planned to, or its start ahead of need
+        self.rehearsed_until = -inf  # while it starts: how long refused requests would have used it until now
 
-    @property
-    def available(self) -> float:
-        """When it is free for one booking more."""
-        return self.chain[-1].end if self.chain else self.free_at
+    def is_starting(self, now: float) -> bool:
+        """Whether it is being started ahead of need."""
+        return self.free_at > now and not self.is_busy
 
 
 class Stretch(NamedTuple):
@@ -94,8 +94,8 @@ class Stretch(NamedTuple):
 class Booking:
     """One run, found possible, planned or under way.
 
-    Its room is taken from `since`, which is before `start` where a seat is kept. `members` maps each member to its
-    invocation, None until that waits for nothing else.
+    Its room is taken from `start`; from `since` to `start`, what its idle instance holds. `members` maps each member to
+    its invocation, None until that waits for nothing else.
     """
 
     way: Way
@@ -171,3 +171,8 @@ class Place:
         self.rank = (0.0, index)
         self.planned: list[Booking] = []
         self.seats: list[Seat] = []
+
+    @property
+    def settled(self) -> float:
+        """Which share of the node its instances would use if all of them ran at once; may exceed 1."""
+        return sum([seat.way.node_share for seat in self.seats])

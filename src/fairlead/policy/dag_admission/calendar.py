@@ -1,18 +1,20 @@
 """The calendar: what runs where and when, on every node, and which warm instance will be there for it.
 
 A *booking* is one run, planned or under way; its time is taken on its node's timeline. A *seat* is an instance that
-will be warm: what is booked on it next needs no cold start, and takes the room of the idle instance from the moment
-that the seat is free, so that this room is promised to no other run in between.
+will be warm: what is booked on it next needs no cold start, and takes what the idle instance holds (its memory, or
+its whole slice) from the moment that the seat is free, so that this is promised to no other run in between.
 """
 
 from bisect import insort
 from collections.abc import Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 
 import numpy as np
 from sortedcontainers import SortedList
 
 from fairlead.model import Cluster, Node
+from fairlead.policy.base import View
 from fairlead.policy.dag_admission.bookings import Booking, Member, Place, Promise, Seat, Stretch, just_after
 from fairlead.policy.dag_admission.seats import Seats, idle_seat
 from fairlead.policy.dag_admission.tasks import Way
@@ -38,6 +40,8 @@ class Calendar:
         self._columns = {kind: 2 * i for i, kind in enumerate(cluster.kinds)}
         self._due: list[tuple[float, int, Booking]] = []  # planned bookings by start; some have moved since
         self._ends: list[tuple[float, int, Booking]] = []  # running ones by end; some have ended since
+        self._starting: list[Seat] = []  # seats that are started ahead of need; some are ready since
+        self.is_rehearsing = self.is_growing = False
         self._next_id = 0
         for node in cluster.nodes:
             self.open(node)
@@ -134,16 +138,20 @@ class Calendar:
         self.unsettle(booking)
 
     def _take(self, booking: Booking) -> None:
-        booking.place.timeline.take(booking.since, booking.end, booking.way.demand(booking.device))
+        timeline, way = booking.place.timeline, booking.way
+        timeline.take(booking.since, booking.start, way.held(booking.device))
+        timeline.take(booking.start, booking.end, way.demand(booking.device))
 
     def _give(self, booking: Booking) -> None:
-        booking.place.timeline.give(booking.since, booking.end, booking.way.demand(booking.device))
+        timeline, way = booking.place.timeline, booking.way
+        timeline.give(booking.since, booking.start, way.held(booking.device))
+        timeline.give(booking.start, booking.end, way.demand(booking.device))
 
     def _keep_seat(self, seat: Seat, since: float, position: int = 0) -> None:
         """Let the next in the chain of a seat keep it from an instant on, if it does not already."""
-        if position < len(seat.chain) and seat.chain[position].since > since:
+        if not self.is_rehearsing and position < len(seat.chain) and seat.chain[position].since > since:
             following = seat.chain[position]
-            seat.place.timeline.take(since, following.since, following.way.demand(following.device))
+            seat.place.timeline.take(since, following.since, following.way.held(following.device))
             following.since = since
 
     def settle(self, booking: Booking, owner: str | None) -> None:
@@ -151,7 +159,7 @@ class Calendar:
         booking.owner = owner
         self._count(booking, booking.cold_s + booking.run_s)
         if booking.way.larger or len(booking.members) > 1:
-            batches = self.batches.setdefault((*booking.way.seat_key, owner), [])
+            batches = self.batches.setdefault((*booking.way.size, owner), [])
             if booking not in batches[-OPEN_BATCHES:]:
                 batches.append(booking)
                 if len(batches) > 16 * OPEN_BATCHES:
@@ -262,16 +270,39 @@ class Calendar:
         if len(place.timeline.times) > 64:
             place.timeline.forget(now)
 
-    def warm_up(self, way: Way, place: Place, device: int | None, now: float) -> bool:
-        """Note an instance that is started ahead of need; False if there is no room for it, or one is there already."""
-        ready, demand = now + way.cold_s, way.demand(device)
-        if any(seat.way.seat_key == way.seat_key for seat in place.seats):
-            return False
-        if not place.timeline.fits(now, ready, demand):
-            return False
-        place.timeline.take(now, ready, demand)
-        self.seats.add(way, place, device).free_at = ready
-        return True
+    def start_ahead(self, way: Way, view: View) -> Seat | None:
+        """Find a place for an instance that is started ahead of need; None if no node has room for its start.
+
+        Of the nodes with room, the one whose instances could use the smallest share of it.
+        """
+        ready = view.now + way.cold_s
+        places = [self.by_index[index] for _, index in self.ranked.get(way.kind, ())]
+        for place in sorted(places, key=lambda place: place.settled):
+            for device in range(place.devices) if way.needs_device else (None,):
+                demand = way.demand(device)
+                if place.timeline.fits(view.now, ready, demand) and view.fits(
+                    way.function, way.configuration, place.name, device
+                ):
+                    place.timeline.take(view.now, ready, demand)
+                    seat = self.seats.add(way, place, device)
+                    seat.free_at = ready
+                    self._starting.append(seat)
+                    return seat
+        return None
+
+    @contextmanager
+    def rehearsal(self, now: float, *, is_growing: bool) -> Iterator[None]:
+        """A time in which instances that start are ready; while it `is_growing`, new ones start at once."""
+        self._starting = [seat for seat in self._starting if seat.is_starting(now)]
+        for seat in self._starting:
+            seat.place.timeline.give(now, seat.free_at, seat.way.demand(seat.device))
+        self.is_rehearsing, self.is_growing = True, is_growing
+        try:
+            yield
+        finally:
+            self.is_rehearsing = self.is_growing = False
+            for seat in self._starting:
+                seat.place.timeline.take(now, seat.free_at, seat.way.demand(seat.device))
 
     def overruns(self, now: float) -> Iterator[Booking]:
         """Give runs that should have ended a little more time; yields each."""

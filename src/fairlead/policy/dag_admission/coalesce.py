@@ -126,7 +126,7 @@ def _fill(alike: Group, most: int, start: float, now: float) -> Iterator[Booking
 
 
 def _are_alike(one: Booking, other: Booking) -> bool:
-    return one.way.seat_key == other.way.seat_key and one.device == other.device and one.owner == other.owner
+    return one.way.size == other.way.size and one.device == other.device and one.owner == other.owner
 
 
 def _limit(booking: Booking) -> float:

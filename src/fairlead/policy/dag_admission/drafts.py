@@ -41,12 +41,11 @@ class Draft:
 
 
 class Offer:
-    """The soonest answer among drafts that were not kept: what could be promised instead, and what it counts on."""
+    """The soonest answer among drafts that were not kept: what could be promised instead."""
 
     def __init__(self) -> None:
         self.finish = inf
         self.cost_usd = inf
-        self.cold: list[tuple[Way, Place, int | None]] = []  # instances that it would have to start
         self.full: list[Place] = []  # where its runs that could be in batches would be
         self.steps = 0
 
@@ -55,7 +54,6 @@ class Offer:
         self.steps += draft.tried
         if draft.is_whole and draft.finish < self.finish:
             self.finish, self.cost_usd = draft.finish, draft.cost_usd
-            self.cold = [(b.way, b.place, b.device) for b in draft.bookings if b.cold_s and b.way.has_seats]
             self.full = [b.place for b in draft.bookings if b.way.larger]
 
 

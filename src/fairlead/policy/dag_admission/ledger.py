@@ -174,7 +174,7 @@ class Ledger:
     def _shrink(self, booking: Booking) -> None:
         """Run what is left of a batch no larger than it is: the members that are left pay for it."""
         if booking.members:
-            own = next(way for way in self._ways[booking.way.function] if way.seat_key == booking.way.seat_key)
+            own = next(way for way in self._ways[booking.way.function] if way.size == booking.way.size)
             booking.way = own.holding(len(booking.members)) or booking.way
 
     def _book_anew(self, view: View, promise: Promise, task: int) -> Booking | None:

@@ -4,7 +4,7 @@ Those on the front of latency and cost, and beside them those that spare one res
 both slower and more expensive than another may still be the one to take when the other's bottleneck is full.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Literal
 
@@ -28,7 +28,8 @@ class DagPlan:
 
     Placements are counted from 0: first the members of `front`, then those that spare a resource. `latency_s` and
     `cost_usd` are optimistic: nothing waits, and what can be warm is. `work_s` says how many seconds of all vCPUs and
-    of all vGPUs of each kind a placement uses, with cold starts. `index` finds a task by its key.
+    of all vGPUs of each kind a placement uses, with cold starts where no instance stays warm. `index` finds a task by
+    its key.
     """
 
     def __init__(self, workflow: Workflow, ways: Mapping[str, tuple[Way, ...]], site: Site) -> None:
@@ -54,6 +55,7 @@ class DagPlan:
         self.latency_s = np.array([self._latency_s(row) for row in self.choices])
         self.cost_usd = np.array([self._cost_usd(row) for row in self.choices])
         self.work_s = np.array([sum(self._work[i][c] for i, c in enumerate(row)) for row in self.choices])
+        self._choices = np.array(self.choices, dtype=np.intp).reshape(len(self.choices), len(self.ways))
         self._placements: dict[int, tuple[Way, ...]] = {}
 
     def placement(self, index: int) -> tuple[Way, ...]:
@@ -62,6 +64,23 @@ class DagPlan:
         if found is None:
             found = tuple([own[i] for own, i in zip(self.ways, self.choices[index], strict=True)])
             self._placements[index] = found
+        return found
+
+    def safe_latency_s(self, run_s: Callable[[Way], float]) -> Floats:
+        """The latency of each placement by safe durations, where nothing waits and what can be warm is."""
+        ends: list[Floats] = []
+        for stage, before in enumerate(self._graph):
+            seconds = np.array([run_s(way) + (0.0 if way.has_seats else way.cold_s) for way in self.ways[stage]])
+            own = seconds[self._choices[:, stage]]
+            ends.append(own + np.max([ends[j] for j in before], axis=0) if before else own)
+        return np.max(ends, axis=0)
+
+    def missing(self, has_instance: Callable[[Way], bool]) -> NDArray[np.intp]:
+        """Of each placement, how many of its stages that could be warm have no instance."""
+        found = np.zeros(len(self.choices), dtype=np.intp)
+        for stage, ways in enumerate(self.ways):
+            lacks = np.array([way.has_seats and not has_instance(way) for way in ways], dtype=np.intp)
+            found += lacks[self._choices[:, stage]]
         return found
 
     def _sparing(self, known: list[list[int]]) -> list[list[int]]:
@@ -108,7 +127,8 @@ def _work(ways: tuple[Way, ...], profile: Estimate, count: int, kinds: tuple[str
     """A row per way: seconds of all vCPUs and of all vGPUs of each kind."""
     rows = np.zeros((len(ways), 2 * len(kinds)))
     for i, way in enumerate(ways):
-        seconds = count * (way.cold_s + profile.latency_s(way.configuration, way.kind))
+        cold_s = 0.0 if way.has_seats else way.cold_s
+        seconds = count * (cold_s + profile.latency_s(way.configuration, way.kind))
         at = 2 * kinds.index(way.kind)
         rows[i, at : at + 2] = seconds * way.share[0], seconds * way.share[1]
     return rows
@@ -122,13 +142,17 @@ def candidates(
     sample: int,
     pressure: Floats,
     rng: np.random.Generator,
+    missing: NDArray[np.intp] | None = None,
+    safe_latency_s: Floats | None = None,
 ) -> list[int]:
-    """At most `sample` (0: all) placements that could meet both objectives, in the order to try them.
+    """Placements that could meet both objectives, in the order to try them: at most `sample` (0: all) of a kind.
 
-    `random` draws them from the front without replacement, as published. `cheapest` and `fastest` take the first of
-    the front by cost or latency. `balanced` takes those that leave the least work ahead of the busiest resource; for
-    it alone, placements that spare a resource count too. `pressure` has the seconds of work that are ahead of all
-    vCPUs and of all vGPUs of each kind.
+    Those of which all instances are there (none are `missing`) come before those of which some must be started; of
+    these, the ones that miss fewest come first. `random` draws from the front without replacement, as published.
+    `cheapest` and `fastest` take the first of the front by cost or latency. `balanced` takes those that leave the least
+    work ahead of the busiest resource; for it alone, placements that spare a resource count too. `pressure` has the
+    seconds of work that are ahead of all vCPUs and of all vGPUs of each kind. Placements that are too slow by safe
+    durations are left out unless all are.
     """
     if selection == "balanced":
         members = np.flatnonzero((dag.latency_s <= latency_s) & (dag.cost_usd <= cost_usd))
@@ -138,10 +162,17 @@ def candidates(
     else:
         within = dag.front.within(latency_s, cost_usd)
         members = np.arange(within.start, within.stop)
+    if safe_latency_s is not None and (safe_latency_s[members] <= latency_s).any():
+        members = members[safe_latency_s[members] <= latency_s]
     if selection == "cheapest":
         members = members[::-1]  # the front is sorted by latency, which on a front is by falling cost
-    count = len(members) if sample == 0 else min(sample, len(members))
-    if selection == "random":
-        members = rng.choice(members, size=count, replace=False) if count else members
-    chosen: list[int] = members[:count].tolist()
+    kinds = [members]
+    if missing is not None:
+        others = members[missing[members] > 0]
+        kinds = [members[missing[members] == 0], others[np.argsort(missing[others], kind="stable")]]
+    chosen: list[int] = []
+    for alike in kinds:
+        count = len(alike) if sample == 0 else min(sample, len(alike))
+        drawn = rng.choice(alike, size=count, replace=False) if selection == "random" and count else alike[:count]
+        chosen += drawn.tolist()
     return chosen

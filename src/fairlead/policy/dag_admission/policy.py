@@ -10,25 +10,27 @@ feasible one is booked, and the request is refused at once if there is none.
 
 * A resource type is a configuration on a kind of node, so vCPUs and vGPUs are chosen too, and batches are formed.
 * The candidates are those that meet the latency *and* the cost objective; the text says union and means this.
-* An existing instance is not tried before all else: each run takes the warm instance, the waiting batch or the new
-  instance with which it ends first. Instances and batches are those of a function, whichever workflow uses it;
-  `sharing: dag` keeps the batches of workflows apart.
+* As published, placements whose instances exist are tried before new ones. Within a placement each run takes the warm
+  instance, the waiting batch or the new instance with which it ends first. Instances and batches are those of a
+  function, whichever workflow uses it; `sharing: dag` keeps the batches of workflows apart.
 * Room is booked in time, not only in memory: several requests are promised one after the other on one node. A run
-  starts sooner than booked if the one before it ends sooner and nobody else is delayed.
+  starts sooner than booked if the one before it ends sooner and no other is delayed.
 * The published choice among feasible placements is `random`. `balanced` spreads work over resources: it also tries
-  placements that are off the front but spare a resource, and while requests are being refused it takes nothing but
-  the placement that relieves the busiest resource most.
+  placements that are off the front but spare a resource, and while requests are refused for want of room it takes
+  nothing but the placement that relieves the busiest resource most.
 * Packing looks at the least busy nodes of a type, not at all nodes by free memory, and undoes what does not fit.
 * Durations are percentiles of what was observed, after a safe start (`estimates`). Where being safe would admit
   nothing, one request at a time is admitted on declared durations, to learn from.
 * Late work is moved, with what depends on it; a request that cannot be in time any more is dropped.
-* Where only cold starts were in the way, the instances are started ahead of the next request.
+* Placements that are too slow by safe durations are left out before the sample is taken, unless all are.
+* A refused request is rehearsed as if instances started at once; those with which it would have been in time are started
+  for the requests that follow. The report loads a placement when a request needs it.
 * `keep_room` books room for expected requests of workflows with tighter objectives.
 * `shared_map` has the defect that explains the published table: one placement per workflow, drawn anew on each
-  arrival and shared by all its requests, and nobody is refused.
+  arrival and shared by all its requests, and no request is refused.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Literal
@@ -112,7 +114,7 @@ class DagAdmission(Policy):
         self._slots = slots
         self._ledger = Ledger(self._calendar, slots, self._durations, ways)
         self._coalescing = Coalescing(self._calendar, slots, self._durations, self._ledger)
-        self._refused_at = -inf
+        self._refused_at = self._full_at = -inf
         self._wake_at = -inf
         self._probes: dict[str, int] = {}  # by workflow: the last request that was admitted to learn from
 
@@ -143,7 +145,6 @@ class DagAdmission(Policy):
         """Promise or refuse."""
         now = view.now
         dag = self._dags[request.workflow]
-        is_crowded = now - self._refused_at < request.deadline - request.arrival
         tried = candidates(
             dag,
             request.deadline - now,
@@ -152,13 +153,15 @@ class DagAdmission(Policy):
             self.sample,
             self._calendar.pressure,
             self._rng,
+            dag.missing(lambda way: bool(self._calendar.seats.alike(way))),
+            dag.safe_latency_s(lambda way: self._durations.run_s(view, way)),
         )
         offer = Offer()
-        best = self._best(view, request, dag, tried, offer, is_crowded)
+        best = self._best(view, request, dag, tried, offer)
         if best is None and self.batching:
             changed = self._coalescing.make_room(view, offer.full)
             if changed:
-                best = self._best(view, request, dag, tried, offer, is_crowded)
+                best = self._best(view, request, dag, tried, offer)
             for other in changed:
                 if other.id in self._ledger.promises:
                     yield other.plan()
@@ -166,8 +169,10 @@ class DagAdmission(Policy):
             best = self._probe(view, request, dag, tried)
         yield Searched(offer.steps)
         if best is None:
-            self._refused_at = now
             yield from self._refuse(view, request, dag, offer)
+            self._refused_at = now
+            if not (yield from self._start_ahead(view, request, dag, tried)):
+                self._full_at = now  # it was refused for want of room, not of warm instances
             return
         stretched = [best.promise.bookings[task] for task, before in enumerate(best.joined) if before is not None]
         others = {other for batch in stretched if batch is not None for other, _ in batch.members}
@@ -177,16 +182,15 @@ class DagAdmission(Policy):
             yield other.plan()  # it shares a batch that takes longer now
         self._ledger.admit(view, promise)
 
-    def _best(
-        self, view: View, request: Request, dag: DagPlan, tried: Sequence[int], offer: Offer, is_crowded: bool
-    ) -> Draft | None:
+    def _best(self, view: View, request: Request, dag: DagPlan, tried: Sequence[int], offer: Offer) -> Draft | None:
         """The draft to keep, still in the calendar; what could be offered instead is noted on the way.
 
-        While demand exceeds what there is, batches are booked with room for others to join, and `balanced` takes
-        nothing but what relieves the bottleneck.
+        While requests are being refused, batches are booked with room for others to join. While that is for want of
+        room, `balanced` takes nothing but what relieves the bottleneck.
         """
-        is_strict = is_crowded and self.selection == "balanced"
         objective_s = request.deadline - request.arrival
+        is_crowded = view.now - self._refused_at < objective_s
+        is_strict = view.now - self._full_at < objective_s and self.selection == "balanced"
         takes_first = self.selection in ("cheapest", "balanced")
         feasible: list[tuple[float, int, float]] = []
         for position, index in enumerate(tried):
@@ -230,7 +234,7 @@ class DagAdmission(Policy):
         return None
 
     def _refuse(self, view: View, request: Request, dag: DagPlan, offer: Offer) -> Iterator[Action]:
-        """Say why not, and what could be promised; start instances whose cold start alone was in the way."""
+        """Say why not, and what could be promised."""
         now = view.now
         if not len(dag.front):
             yield Reject(request.id, "no node can run all of its functions")
@@ -253,13 +257,40 @@ class DagAdmission(Policy):
             latency_s if has_offer else None,
             offer.cost_usd if has_offer else None,
         )
-        for way, place, device in offer.cold:
-            if view.fits(way.function, way.configuration, place.name, device) and self._calendar.warm_up(
-                way, place, device, now
-            ):
-                yield from self._make_room(view, place)
-                yield Warm(way.function, way.configuration, place.name, device)
-                self._calendar.seats.recount(place, view.idle(place.name), now)
+
+    def _start_ahead(
+        self, view: View, request: Request, dag: DagPlan, tried: Sequence[int]
+    ) -> Generator[Action, None, bool]:
+        """Start the instances with which a refused request could have been in time; tells whether it could.
+
+        What starts already counts as ready, and as used by the requests refused meanwhile: so there are as many
+        instances as the demand needs, however long they take to start.
+        """
+        now, could_be = view.now, False
+        for is_growing, index in [(is_growing, index) for is_growing in (False, True) for index in tried]:
+            ways = dag.placement(index)
+            if not any(way.has_seats for way in ways):
+                continue
+            with self._calendar.rehearsal(now, is_growing=is_growing):
+                draft = self._drafting.draft(view, request, dag, ways, now, is_hasty=True)
+                is_good = draft.is_in_time(request) and draft.is_affordable(request, self._durations.sigmas)
+                runs = [(booking.way, booking.seat, booking.end) for booking in draft.bookings]
+                self._drafting.undo(draft, now)
+            could_be |= is_good
+            lacks_room = False
+            for way, seat, end in runs if is_good else ():
+                if seat is None and way.has_seats:
+                    seat = self._calendar.start_ahead(way, view)
+                    lacks_room |= seat is None
+                    if seat is not None:
+                        yield from self._make_room(view, seat.place)
+                        yield Warm(way.function, way.configuration, seat.place.name, seat.device)
+                        self._calendar.seats.recount(seat.place, view.idle(seat.place.name), now)
+                if seat is not None and seat.is_starting(now):
+                    seat.rehearsed_until = end
+            if is_good and not lacks_room:
+                break
+        return could_be
 
     # --- keeping promises ----------------------------------------------------------------------------------------
 
@@ -345,8 +376,10 @@ class DagAdmission(Policy):
             return  # whichever is evicted, no booking counts on it
         room = list(place.timeline.free_at(now))
         if booking is not None:
-            if booking.since > now:
+            if booking.start > now:  # what it holds until then is taken from the timeline already
                 _take(room, booking.way.demand(booking.device))
+                for column, amount in booking.way.held(booking.device) if booking.since <= now else ():
+                    room[column] += amount
             own = booking.seat or (idle_seat(booking, now) if booking.way.has_seats else None)
             if own is not None and own not in kept:
                 kept.append(own)

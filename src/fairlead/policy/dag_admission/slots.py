@@ -1,8 +1,8 @@
 """Finding slots: where and when a run would end first, on a warm instance, on a new one, or in a batch."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import nsmallest
 from math import inf
-from operator import itemgetter
 
 from fairlead.policy.dag_admission.bookings import Booking, Place, Seat, Stretch
 from fairlead.policy.dag_admission.calendar import OPEN_BATCHES, Calendar
@@ -34,21 +34,31 @@ class Slots:
     ) -> Booking | None:
         """The slot in which a run would end first; of equals, the first looked at. None if no node can have it."""
         best: Booking | None = None
+        is_growing = self._calendar.is_growing and way.has_seats
+        cold_s = 0.0 if is_growing else way.cold_s
         if way.has_seats:
             best = self._on_seats(way, run_s, ready, now, inputs, only)
-            if best is not None and best.end <= ready + way.cold_s + run_s:
+            if best is not None and best.end <= ready + cold_s + run_s:
                 return best  # no new instance could be sooner
+            if best is not None and is_growing and best.start <= ready:
+                return best  # one more is not needed
         for place in (only,) if only is not None else self._candidates(way.kind, inputs, used):
             transfer_s = self._transfer_s(place, inputs)
-            total_s = way.cold_s + transfer_s + run_s
+            total_s = cold_s + transfer_s + run_s
             if best is not None and best.end <= ready + total_s:
                 continue  # even if it were all free
             for device in range(place.devices) if way.needs_device else (None,):
                 start = place.timeline.earliest(ready, total_s, way.demand(device))
-                if best is None or start + total_s < best.end:
-                    best = Booking(way, place, device, start, way.cold_s, transfer_s, run_s)
-                    if start <= ready:
-                        break
+                if best is not None and start + total_s >= best.end:
+                    continue
+                slot = Booking(way, place, device, start, cold_s, transfer_s, run_s)
+                if is_growing:
+                    slot.since = now  # it would be idle until then
+                    if start > now and not place.timeline.fits(now, start, way.held(device)):
+                        continue
+                best = slot
+                if start <= ready:
+                    break
         return best if best is not None and best.end < inf else None
 
     def _transfer_s(self, place: Place, inputs: Inputs) -> float:
@@ -81,37 +91,39 @@ class Slots:
         seats: Iterable[Seat] = self._calendar.seats.alike(way)
         if only is not None:
             seats = [seat for seat in seats if seat.place is only]
-        least, idle = inf, None
-        for seat in seats:
-            backlog_s = seat.place.backlog_s
-            if backlog_s < least and (seat.chain[-1].end if seat.chain else seat.free_at) <= ready:
-                least, idle = backlog_s, seat
-        if idle is not None:  # mostly, the one on the least busy node will do
-            best = self._on_seat(idle, way, run_s, ready, now, inputs, None)
-            if best is not None and not best.transfer_s:
-                return best
-        free = [(seat.chain[-1].end if seat.chain else seat.free_at, seat) for seat in seats]
-        free.sort(key=itemgetter(0))
-        for tried, (available, seat) in enumerate(free):
-            if tried == _SEATS or (best is not None and max(available, ready) + run_s >= best.end):
+        # The first that are free; of those that are free in time, the ones on the least busy nodes.
+        free = [(max(ready, self._available(seat, now)), seat.place.backlog_s, i, seat) for i, seat in enumerate(seats)]
+        for start, _, _, seat in nsmallest(_SEATS, free):
+            if best is not None and start + run_s >= best.end:
                 break
             best = self._on_seat(seat, way, run_s, ready, now, inputs, best)
         return best
+
+    def _available(self, seat: Seat, now: float) -> float:
+        """When a seat is free for one booking more."""
+        if self._calendar.is_rehearsing and seat.is_starting(now):
+            return seat.rehearsed_until
+        return seat.chain[-1].end if seat.chain else seat.free_at
 
     def _on_seat(
         self, seat: Seat, way: Way, run_s: float, ready: float, now: float, inputs: Inputs, best: Booking | None
     ) -> Booking | None:
         """The slot on a warm instance, if it can be had and ends before the best so far; else that."""
-        available = seat.available
+        available = self._available(seat, now)
         start = available if available > ready else ready
-        if (best is not None and start + run_s >= best.end) or not is_warm_at(seat, start, now):
+        if best is not None and start + run_s >= best.end:
             return best
-        place = seat.place
-        slot = Booking(way, place, seat.device, start, 0.0, self._transfer_s(place, inputs), run_s, seat)
+        place, device = seat.place, seat.device
+        transfer_s = self._transfer_s(place, inputs)
+        start = place.timeline.earliest(start, transfer_s + run_s, way.demand(device))
+        if not is_warm_at(seat, start, now):
+            return best
+        slot = Booking(way, place, device, start, 0.0, transfer_s, run_s, seat)
         slot.since = min(start, max(now, available))
         if best is not None and slot.end >= best.end:
             return best
-        return slot if place.timeline.fits(slot.since, slot.end, way.demand(seat.device)) else best
+        is_kept = slot.since == start or place.timeline.fits(slot.since, start, way.held(device))
+        return slot if is_kept else best
 
     def batch(
         self, way: Way, run_s: Sequence[float], ready: float, inputs: Inputs, owner: str | None
@@ -126,7 +138,7 @@ class Slots:
         """
         best: tuple[Booking, Stretch] | None = None
         ways = (way, *way.larger)
-        for booking in reversed(self._calendar.batches.get((*way.seat_key, owner), [])[-OPEN_BATCHES:]):
+        for booking in reversed(self._calendar.batches.get((*way.size, owner), [])[-OPEN_BATCHES:]):
             larger = way.holding(len(booking.members) + 1)
             if larger is None or booking.is_running or booking.is_done or booking.start < ready:
                 continue

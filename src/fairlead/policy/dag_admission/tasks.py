@@ -12,7 +12,7 @@ from fairlead.model import Configuration, Function, Workflow
 from fairlead.planning.feasibility import could_run
 from fairlead.planning.timeline import Demand
 from fairlead.policy.base import Site
-from fairlead.policy.kit.reservations import mebi, milli, taken_by_run
+from fairlead.policy.kit.reservations import held_when_idle, mebi, milli, taken_by_run
 
 TaskKey = tuple[str, int, int]  # stage, item, copy
 Pool = tuple[str, int, int, int]  # function, vGPUs, memory, device (-1 for none)
@@ -40,11 +40,14 @@ class Way:
         vcpus, vgpus = milli(configuration.vcpus), milli(configuration.vgpus)
         memory = mebi(configuration.memory_gb or function.memory_gb)
         self.is_weightless = vgpus == 0 and memory == 0 and not self.keeps_slice
-        self.seat_key = (kind, function.name, vcpus, vgpus, memory)
+        self.size = (kind, function.name, vcpus, vgpus, memory)
+        # Instances that keep no vCPUs when idle stand in for each other whatever their vCPUs, which are resized.
+        self.seat_key = self.size if self.keeps_slice else (kind, function.name, -1, vgpus, memory)
         pattern = site.cluster.kinds[kind]
         nodes = [node for node in site.cluster.nodes if node.kind == kind]  # which may differ in their devices
         devices = range(max(len(node.devices) for node in nodes)) if vgpus else (None,)
         self._demands = {device: taken_by_run(function, configuration, device) for device in devices}
+        self._held = {device: held_when_idle(function, configuration, device) for device in devices}
         on_node = sum(device.vgpus for device in pattern.devices)
         total_vgpus = sum(device.vgpus for node in nodes for device in node.devices)
         self.node_share = max(_part(configuration.vcpus, pattern.vcpus), _part(configuration.vgpus, on_node))
@@ -57,13 +60,17 @@ class Way:
         """What a run takes on a node and on one of its devices."""
         return self._demands[device]
 
+    def held(self, device: int | None) -> Demand:
+        """What an idle instance keeps on a node and on one of its devices."""
+        return self._held[device]
+
     def holding(self, members: int) -> "Way | None":
         """The way with the share of this one and the smallest batch that holds this number; None if it is too large."""
         return next((way for way in (self, *self.larger) if way.configuration.batch >= members), None)
 
     def pool(self, device: int | None) -> Pool:
         """Which instances could stand in for one of this: the controller resizes vCPUs in place."""
-        _, function, _, vgpus, memory = self.seat_key
+        _, function, _, vgpus, memory = self.size
         return function, vgpus, memory, -1 if device is None else device
 
 

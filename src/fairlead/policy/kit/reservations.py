@@ -36,13 +36,18 @@ def taken_by_run(function: Function, configuration: Configuration, device: int |
     return _demand(configuration.vcpus, memory_gb, configuration.vgpus, function.footprint_gb, device)
 
 
-def held_by(instance: Instance, function: Function) -> Demand:
-    """What an idle instance keeps: its whole slice, or its memory only."""
+def held_when_idle(function: Function, configuration: Configuration, device: int | None) -> Demand:
+    """What an idle instance of this size keeps of a node: its whole slice, or its memory only."""
     share = 1 if function.idle_holds == "slice" else 0
-    device = instance.device if instance.device >= 0 else None
-    return _demand(
-        share * instance.vcpus, instance.memory_gb, share * instance.vgpus, function.device_memory_gb, device
-    )
+    memory_gb = configuration.memory_gb or function.memory_gb
+    vcpus, vgpus = share * configuration.vcpus, share * configuration.vgpus
+    return _demand(vcpus, memory_gb, vgpus, function.device_memory_gb, device)
+
+
+def held_by(instance: Instance, function: Function) -> Demand:
+    """What an idle instance keeps."""
+    size = Configuration(vcpus=instance.vcpus, vgpus=instance.vgpus, memory_gb=instance.memory_gb)
+    return held_when_idle(function, size, instance.device if instance.device >= 0 else None)
 
 
 def _demand(vcpus: float, memory_gb: float, vgpus: float, device_memory_gb: float, device: int | None) -> Demand:
