@@ -243,9 +243,9 @@ def test_pods_of_a_lost_node_are_forgotten_and_it_is_empty_when_it_is_back():
 
 def test_every_function_gets_a_pod_at_the_first_arrival_and_nothing_starts_before_it_is_warm():
     where = scenario({"a": declared(0.5, cold_start_s=2), "b": declared(0.5, cold_start_s=3)})
-    actions = decisions(FastGshare(), 9.0, scenario=where)
+    actions = decisions(FastGshare(tick_s=10), 9.0, scenario=where)
     assert actions == [Warm("a", ONE, "n0"), Warm("b", ONE, "n0"), Wake(10.0)]
-    rows = simulate(where, FastGshare()).invocations
+    rows = simulate(where, FastGshare(tick_s=10)).invocations
     # The second stage waits for its pod from 2.5, when the first ends, until 3.
     assert rows["start"].to_list() == pytest.approx([2.0, 3.0])
     assert not rows["is_cold"].any()
@@ -257,10 +257,10 @@ BATCHES = Table((Row(seconds=0.5), Row(batch=2, seconds=0.6), Row(batch=4, secon
 def test_a_free_pod_takes_what_waits_up_to_its_batch_and_no_larger_than_it_needs():
     # Of twenty runs nineteen are planned to take 1.2 x their time: two at once keep 1 s, four do not.
     where = scenario(BATCHES, arrivals=(0.0, 0.0, 0.0), slo_s=1)
-    (start, _) = decisions(FastGshare(), 1.0, 1.0, 1.0, scenario=where)
+    (start, _) = decisions(FastGshare(tick_s=10), 1.0, 1.0, 1.0, scenario=where)
     assert isinstance(start, Start)
     assert (len(start.batch), start.configuration) == (2, Configuration(batch=2))
-    rows = simulate(where, FastGshare()).invocations
+    rows = simulate(where, FastGshare(tick_s=10)).invocations
     assert sorted(rows["start"]) == pytest.approx([0.0, 0.0, 0.6])
     assert sorted(rows["end"]) == pytest.approx([0.6, 0.6, 1.1])
 
@@ -270,7 +270,7 @@ def test_the_slo_is_shared_by_the_average_time_of_stages(slo_s, batch):
     # On average the first is planned to take 0.8 s and the second 0.6 s: the first has 4/7 of the SLO for its 0.6 s,
     # 0.72 s or 1.08 s. In the last case nothing is quick enough, and the fastest is taken.
     where = scenario({"first": BATCHES, "second": 0.5}, slo_s=slo_s)
-    start, *_ = decisions(FastGshare(), *(slo_s,) * 4, scenario=where)
+    start, *_ = decisions(FastGshare(tick_s=10), *(slo_s,) * 4, scenario=where)
     assert isinstance(start, Start)
     assert (len(start.batch), start.configuration.batch) == (batch, batch)
 
@@ -293,21 +293,23 @@ BURST = tuple(i / 4 for i in range(80))  # four per second for 20 s
 
 
 def test_pods_are_added_at_a_tick_by_the_rate_and_what_waits():
-    rows = simulate(scenario(0.5, arrivals=BURST, on=cluster(vcpus=16)), FastGshare()).invocations
+    rows = simulate(scenario(0.5, arrivals=BURST, on=cluster(vcpus=16)), FastGshare(tick_s=10)).invocations
     assert _most_at_once(rows, 0, 10) == 1
     # At 10 s 41 have come, of which 20 wait: 6.1 per second. One pod does 1.7; the gap takes two more, and a rest.
     assert _most_at_once(rows, 10, 20) == 4
 
 
 def test_a_small_gap_is_left_alone():
-    rows = simulate(scenario(0.5, arrivals=BURST, on=cluster(vcpus=16)), FastGshare(threshold=10)).invocations
+    rows = simulate(
+        scenario(0.5, arrivals=BURST, on=cluster(vcpus=16)), FastGshare(tick_s=10, threshold=10)
+    ).invocations
     assert _most_at_once(rows, 0, 100) == 1
 
 
 def test_pods_go_when_the_rate_falls_and_one_stays():
     quiet = tuple(30.0 + 2 * i for i in range(30))
     where = scenario(0.5, arrivals=(*BURST, *quiet, 95.0, 95.0), on=cluster(vcpus=16))
-    rows = simulate(where, FastGshare()).invocations
+    rows = simulate(where, FastGshare(tick_s=10)).invocations
     last = sorted(rows.filter(rows["ready"] == 95.0)["start"])
     assert last == pytest.approx([95.0, 95.5])
 
@@ -317,7 +319,7 @@ def test_a_pod_that_comes_back_finds_its_instance_warm():
     quiet = tuple(50.0 + 2 * i for i in range(20))
     again = tuple(100 + each for each in BURST)
     where = scenario(functions, arrivals=(*BURST, *quiet, *again), on=cluster(vcpus=16))
-    recording = simulate(where, FastGshare())
+    recording = simulate(where, FastGshare(tick_s=10))
     started = recording.instances["started"]
     assert started.max() < 50, "an instance was started for the second burst"
     assert _most_at_once(recording.invocations, 100, 120) >= 3
@@ -330,7 +332,7 @@ def test_a_queue_without_a_pod_takes_the_place_of_an_idle_one():
         workflows={"main": ("a",), "other": ("b",)},
         arrivals=(0.0, Listed("other", (0.2, 5.0)), Listed("main", (5.0,))),
     )
-    rows = simulate(where, FastGshare()).invocations
+    rows = simulate(where, FastGshare(tick_s=10)).invocations
     starts = {(f, ready): start for f, ready, start in zip(rows["function"], rows["ready"], rows["start"], strict=True)}
     # The room is a's until its first run ends at 1.5; then b's instance starts.
     assert starts["a", 0.0] == 1.0
@@ -345,7 +347,7 @@ def test_work_goes_on_elsewhere_when_a_node_is_lost():
         on=cluster(2),
         node_faults=(NodeFault(node="n0", at_s=1.0),),
     )
-    recording = simulate(where, FastGshare())
+    recording = simulate(where, FastGshare(tick_s=10))
     rows = recording.invocations
     done = rows.filter(rows["outcome"] == "done")
     assert done["node"].to_list() == ["n1", "n1"]
@@ -357,6 +359,7 @@ def test_work_goes_on_elsewhere_when_a_node_is_lost():
     [
         ({"tick_s": 0}, "tick_s must be positive and finite; got 0."),
         ({"tick_s": float("inf")}, "tick_s must be positive and finite; got inf."),
+        ({"window_s": 0}, "window_s must be positive and finite; got 0."),
         ({"threshold": -0.1}, "threshold must be finite and not negative; got -0.1."),
     ],
 )
@@ -366,4 +369,13 @@ def test_parameters_out_of_range_are_refused(parameters, message):
 
 
 def test_published_parameters_are_the_defaults():
-    assert (FastGshare().tick_s, FastGshare().threshold) == (10.0, 0.2)
+    assert (FastGshare().tick_s, FastGshare().window_s, FastGshare().threshold) == (2.0, 10.0, 0.2)
+
+
+def test_pods_follow_a_step_of_the_rate_within_seconds():
+    # One pod does 1.7 per second. After 2 s 9 have come, of which 5 wait: 4.5 + 0.5 per second need three pods.
+    rows = simulate(scenario(0.5, arrivals=BURST, on=cluster(vcpus=16)), FastGshare()).invocations
+    assert _most_at_once(rows, 0, 2) == 1
+    assert _most_at_once(rows, 2, 3) == 3
+    last = rows.filter(rows["ready"] > 8)
+    assert (last["start"] - last["ready"]).max() < 0.5

@@ -260,9 +260,68 @@ class TestRuns:
         assert starts == pytest.approx([1.0, 2.0])
 
     def test_a_function_without_room_gets_its_turn(self):
-        # One vCPU, three functions: whoever has waited longest has the others close.
+        # One vCPU, three functions: the oldest goes first.
         chain = scenario({name: declared(0.2) for name in "abc"}, arrivals=[0.0, 0.1, 0.2], on=cluster(1, vcpus=1))
         assert (simulate(chain, Infless()).requests["outcome"] == "completed").all()
+
+    def test_a_large_instance_without_room_is_not_overtaken_for_ever(self):
+        # Small ones keep two of two vCPUs busy; the large one needs both at once.
+        functions = {"small": declared(0.5), "large": declared(0.5, configurations=(Configuration(vcpus=2),))}
+        crowd = scenario(
+            functions,
+            workflows={"main": ("small",), "other": ("large",)},
+            arrivals=[*steady(3.5, 20), Listed("other", (5.0,))],
+            on=cluster(1, vcpus=2),
+        )
+        rows = simulate(crowd, Infless()).invocations
+        (start,) = rows.filter(rows["function"] == "large")["start"].to_list()
+        assert start < 10  # after the small ones that came before it, and before the last
+
+    def test_a_chain_of_more_functions_than_vcpus_is_in_time_when_it_is_idle(self):
+        functions = {name: declared(0.02, cold_start_s=0.5, idle_holds="memory") for name in "abc"}
+        idle = scenario(functions, arrivals=steady(5, 20), on=cluster(1, vcpus=2), slo_s=0.15)
+        requests = simulate(idle, Infless()).requests
+        late = requests.filter((requests["end"] > requests["deadline"]) & (requests["arrival"] > 2))
+        assert late.is_empty()
+
+
+BATCHES = Table(tuple(Row(batch=b, seconds=0.008 + 0.002 * b) for b in (1, 2, 4, 8)))
+
+
+class TestOverload:
+    def test_batches_grow_where_there_is_no_room_for_another_instance(self):
+        # One at a time makes 100 per second, four at once 250 (planned with 208, as 95 % of runs).
+        full = scenario(BATCHES, arrivals=steady(180, 10), on=cluster(1, vcpus=1), slo_s=0.05)
+        recording = simulate(full, Infless())
+        late = recording.requests.filter(recording.requests["arrival"] > 4)
+        assert (late["end"] <= late["deadline"]).mean() > 0.9
+        assert recording.invocations["batch_size"].max() > 1
+
+    def test_a_batch_that_no_longer_fills_shrinks_again(self):
+        often, seldom = steady(180, 8), steady(2, 40, start_s=8)
+        less = scenario(BATCHES, arrivals=often + seldom, on=cluster(1, vcpus=1), slo_s=0.05)
+        rows = simulate(less, Infless()).invocations
+        last = rows.filter(rows["ready"] > 30)
+        assert (last["start"] == last["ready"]).all()
+
+    def test_what_no_instance_can_serve_in_time_is_refused_and_the_rest_is_in_time(self):
+        # One takes 0.1 s: of 20 per second, half is too much.
+        twice = scenario(0.1, arrivals=steady(20, 60), on=cluster(1, vcpus=1), slo_s=0.5)
+        requests = simulate(twice, Infless()).requests
+        requests = requests.filter(requests["arrival"] > 15)
+        served = requests.filter(requests["outcome"] == "completed")
+        assert 0.4 < served.height / requests.height < 0.52
+        assert (served["end"] <= served["deadline"]).mean() > 0.95
+
+    def test_nothing_is_refused_that_can_wait_for_its_turn(self):
+        burst = scenario(
+            0.1, arrivals=[*steady(1, 5), *[5.0 + i / 100 for i in range(30)]], on=cluster(1, vcpus=1), slo_s=9
+        )
+        assert (simulate(burst, Infless()).requests["outcome"] == "completed").all()
+
+    def test_nothing_is_refused_without_an_objective(self):
+        twice = scenario(0.1, arrivals=steady(20, 20), on=cluster(1, vcpus=1))
+        assert (simulate(twice, Infless()).requests["outcome"] == "completed").all()
 
 
 @pytest.mark.parametrize(

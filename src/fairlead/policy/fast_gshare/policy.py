@@ -39,6 +39,7 @@ from fairlead.model import Configuration
 from fairlead.policy.base import Action, Changes, Policy, Site, Start, View, Wake, Warm
 from fairlead.policy.fast_gshare.fleet import Fleet, Pod
 from fairlead.policy.fast_gshare.sizing import Size, most_efficient, needed, sizes, superfluous, throughput, weight
+from fairlead.policy.kit.arrivals import Arrivals
 from fairlead.policy.kit.capacity import Place
 from fairlead.policy.kit.objectives import Queue, queue_objectives
 from fairlead.policy.kit.options import Options, all_options
@@ -47,13 +48,13 @@ from fairlead.policy.kit.options import Options, all_options
 class _Flow:
     """One queue: how long a run may take, what sizes that leaves, the idle pods, and what came since the last tick."""
 
-    __slots__ = ("come", "idle", "limit_s", "sizes")
+    __slots__ = ("arrivals", "idle", "limit_s", "sizes")
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
         self.sizes: list[Size] = []
         self.idle: list[Pod] = []  # the most efficient first
-        self.come = 0  # invocations that began to wait since the last tick
+        self.arrivals = Arrivals()
 
 
 @dataclass
@@ -62,17 +63,20 @@ class FastGshare(Policy):
 
     Args:
         tick_s: How often pods are opened and closed, in seconds; positive.
+        window_s: Over how long the rate is taken, in seconds; positive.
         threshold: How far rate and capacity may be apart before anything is done, as a share of capacity; not negative.
     """
 
     paper: ClassVar[str] = "FaST-GShare, ICPP 2023"
 
-    tick_s: float = 10.0
+    tick_s: float = 2.0
+    window_s: float = 10.0
     threshold: float = 0.2
 
     def __post_init__(self) -> None:
-        if not 0 < self.tick_s < inf:
-            raise ValueError(f"tick_s must be positive and finite; got {self.tick_s}.")
+        for name in ("tick_s", "window_s"):
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name} must be positive and finite; got {getattr(self, name)}.")
         if not 0 <= self.threshold < inf:
             raise ValueError(f"threshold must be finite and not negative; got {self.threshold}.")
 
@@ -84,7 +88,7 @@ class FastGshare(Policy):
         self._running: dict[int, Pod] = {}  # by the first invocation of the batch
         self._ready_at: dict[Place, float] = {}  # when the last instance that was warmed there is ready
         self._is_deployed = False
-        self._last_tick, self._due, self._wake_at = 0.0, self.tick_s, -inf
+        self._due, self._wake_at = inf, -inf
         self._learn(all_options(site))
 
     def decide(self, view: View) -> Iterator[Action]:
@@ -102,7 +106,7 @@ class FastGshare(Policy):
     def _follow(self, changes: Changes) -> None:
         """Count what came, free the pods whose batches ended, and forget those on nodes that were lost."""
         for invocation in changes.ready:
-            self._flows[invocation.workflow, invocation.function].come += 1
+            self._flows[invocation.workflow, invocation.function].arrivals.count += 1
         for record in changes.ended:
             pod = self._running.pop(record.invocation, None)
             if pod is not None:
@@ -143,14 +147,12 @@ class FastGshare(Policy):
     # --- ticks: the number of pods follows the rate ------------------------------------------------------------------
 
     def _tick(self, view: View) -> Iterator[Action]:
-        window_s = view.now - self._last_tick
-        self._last_tick, self._due = view.now, view.now + self.tick_s
+        self._due = view.now + self.tick_s
         self._profiles = {name: view.profile(name) for name in self._site.functions}
         self._learn(all_options(self._site, self._profiles))
         wanted: dict[Queue, list[Size]] = {}
         for queue, flow in self._flows.items():
-            rate_rps = (flow.come + view.waiting(*queue)) / window_s
-            flow.come = 0
+            rate_rps = flow.arrivals.measure(view.now, self.window_s) + view.waiting(*queue) / self.window_s
             pods = [pod for pod in self._fleet.pods.get(queue, ()) if not pod.is_closing]
             capacity_rps = sum(pod.rps for pod in pods)
             gap_rps = rate_rps - capacity_rps
@@ -190,7 +192,9 @@ class FastGshare(Policy):
     def _deploy(self, view: View) -> Iterator[Action]:
         """A pod for every function, as long as there is room."""
         self._is_deployed = True
+        self._due = view.now + self.tick_s
         for queue, flow in self._flows.items():
+            flow.arrivals.measure(view.now, self.window_s)
             pod = self._open(view, queue, most_efficient(flow.sizes))
             if pod is not None:
                 yield from self._warm(view, pod)

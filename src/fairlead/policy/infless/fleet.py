@@ -47,7 +47,7 @@ class Fleet:
     def follow(self, changes: Changes) -> None:
         """Count what came, free the instances whose batches ended, give started containers to their instances."""
         for invocation in changes.ready:
-            self.services[invocation.workflow, invocation.function].come += 1
+            self.services[invocation.workflow, invocation.function].arrivals.count += 1
         for record in changes.ended:
             booking = self._running.pop(record.invocation, None)
             if booking is not None:
@@ -62,18 +62,24 @@ class Fleet:
             if waiting:
                 min(waiting, key=lambda each: each.id).has_container = True
 
-    def begin(self, service: Service, booking: Booking, batch: int, first: int) -> None:
+    def begin(self, view: View, service: Service, booking: Booking, batch: int, first: int) -> None:
         """Note that an instance has started a batch of this size, of which `first` is the oldest invocation."""
-        service.begin(booking, batch, first)
+        service.begin(view.now, booking, batch)
+        booking.running = first
         self._running[first] = booking
 
     def add_first(self, view: View, service: Service) -> Iterator[Action]:
-        """The instance that a function has from the beginning and keeps: of its smallest batch."""
+        """The instance that a function has from the beginning and keeps: of its smallest batch.
+
+        If the reservations of others leave no room, it is oversold: it runs whenever there is room at that moment.
+        """
         least = min((o.configuration.batch for found in service.offers.values() for o in found), default=1)
         by_kind = {kind: [o for o in found if o.configuration.batch == least] for kind, found in service.offers.items()}
         found = self.placement.best(service.function, by_kind)
+        found = found or self.placement.oversold(service.function, by_kind)
         if found is not None:
             yield from self._book(view, service, found, is_kept=True)
+            self.set_parts()
 
     def scale_out(self, view: View, excess: float) -> Iterator[Action]:
         """Add instances, one per function in turn, until each function's unserved share is at most `excess`.
@@ -91,6 +97,31 @@ class Fleet:
                     yield from self._add(view, service)
                 if len(service.bookings) == before:
                     short.remove(service)
+
+    def set_parts(self) -> None:
+        """Note how much of its reservation each instance can use."""
+        for _, booking in self._all():
+            booking.part = self.capacity.rooms[booking.node].part(booking.device)
+
+    def adapt_batches(self, excess: float) -> None:
+        """Change batches where that needs no more vCPUs and vGPUs: the batch is a setting of a container.
+
+        Larger ones where there was no room for a further instance; a smaller one where the first instance of a
+        function is given too little to fill its batch in time.
+        """
+        for service, booking in self._all():
+            wanted_rps = booking.rate_rps
+            is_short = service.unserved_rps > excess * service.rate_rps
+            if is_short:
+                wanted_rps += service.unserved_rps
+            elif not (booking.is_kept and wanted_rps < booking.offer.low_rps):
+                continue
+            kind = self.capacity.rooms[booking.node].node.kind
+            alike = [o for o in service.offers.get(kind, ()) if o.size == booking.offer.size]
+            fillable = [o for o in alike if o.low_rps <= wanted_rps] or alike[-1:]
+            best = max(fillable, key=lambda o: o.high_rps, default=booking.offer)
+            if not is_short or best.high_rps > booking.offer.high_rps:
+                booking.offer, booking.configuration = best, best.configuration
 
     def provide_all(self, view: View) -> Iterator[Action]:
         """Start containers for instances that could be given none when they were added."""
@@ -130,9 +161,9 @@ class Fleet:
         if found is None:
             service.blocked_at = self.capacity.version
         else:
-            yield from self._book(view, service, found, is_kept=False)
+            yield from self._book(view, service, found)
 
-    def _book(self, view: View, service: Service, found: Found, *, is_kept: bool) -> Iterator[Action]:
+    def _book(self, view: View, service: Service, found: Found, *, is_kept: bool = False) -> Iterator[Action]:
         """Reserve the room for an instance, for as long as it lives."""
         offer, room, device = found
         booking = Booking(

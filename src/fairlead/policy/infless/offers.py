@@ -26,6 +26,11 @@ class Offer:
     high_rps: float
     timeout_s: float
 
+    @property
+    def size(self) -> tuple[float, float, float]:
+        """What its container holds: vCPUs, vGPUs and memory."""
+        return self.configuration.vcpus, self.configuration.vgpus, self.configuration.memory_gb
+
 
 def offers(options: Options, estimate: Estimate, kind: str, slo_s: float, most_vgpus: float) -> tuple[Offer, ...]:
     """What is feasible on one kind of node, the largest batches first.

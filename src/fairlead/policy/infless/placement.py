@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from fairlead.model import Function
+from fairlead.planning.feasibility import could_hold, could_run
 from fairlead.policy.infless.offers import Offer
 from fairlead.policy.kit.capacity import Capacity, Room
 
@@ -38,6 +39,20 @@ class Placement:
             if best is not None:
                 return best
         return None
+
+    def oversold(self, function: Function, by_kind: Mapping[str, Sequence[Offer]]) -> Found | None:
+        """Where an instance goes although its room is reserved by others: the node and device with most left."""
+        best: tuple[float, Found] | None = None
+        for room in self._capacity.rooms.values():
+            offers = [o for o in by_kind.get(room.node.kind, ()) if could_run(room.node, function, o.configuration)]
+            if offers:
+                offer = min(offers, key=lambda o: (o.configuration.vgpus, o.configuration.vcpus))
+                devices = [i for i in range(len(room.vgpus)) if could_hold(room.node, i, function, offer.configuration)]
+                device = max(devices, key=lambda i: room.vgpus[i], default=None)
+                left = room.vcpus if device is None else room.vgpus[device]
+                if best is None or left > best[0]:
+                    best = (left, (offer, room, device))
+        return None if best is None else best[1]
 
     def _candidates(
         self, by_kind: Mapping[str, Sequence[Offer]], batch: int, rate_rps: float

@@ -40,9 +40,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fairlead.policy.base import Action, Policy, Searched, Site, Start, View, Wake
+from fairlead.policy.base import Action, Policy, Reject, Searched, Site, Start, View, Wake
 from fairlead.policy.infless.fleet import Fleet
-from fairlead.policy.infless.housing import Housing
 
 
 @dataclass
@@ -82,7 +81,6 @@ class Infless(Policy):
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         self._fleet = Fleet(site, self.gpu_share)
-        self._housing = Housing(self._fleet)
         self._is_new = True
         self._look_due = self._refresh_due = 0.0
         self._woken = inf  # the next instant at which it asked to be called for a batch
@@ -91,7 +89,7 @@ class Infless(Policy):
         self._fleet.follow(view.changes)
         if view.now >= self._look_due:
             yield from self._look(view)
-        yield from self._housing.find(view)
+        yield from self._refuse(view)
         yield from self._serve(view)
 
     def _look(self, view: View) -> Iterator[Action]:
@@ -107,23 +105,46 @@ class Infless(Policy):
             for service in services:
                 yield from fleet.add_first(view, service)
         yield from fleet.provide_all(view)
+        fleet.set_parts()
         for service in services:
             service.measure(view, self.window_s)
             service.share(view.now)
         yield from fleet.delete_idle(view, self.idle_s)
         yield from fleet.scale_out(view, self.excess)
+        fleet.adapt_batches(self.excess)
+        for service in services:
+            service.set_refused(view.now, self.excess)
         if fleet.placement.steps:
             yield Searched(fleet.placement.steps)
         if any(service.rate_rps > 0 for service in services) or view.waiting():
             yield Wake(self._look_due)
 
+    def _refuse(self, view: View) -> Iterator[Action]:
+        """Refuse what exceeds the rates of all instances, request by request."""
+        met: set[tuple[int, str]] = set()
+        for each in view.changes.ready:
+            service = self._fleet.services[each.workflow, each.function]
+            if service.refused and (each.request, each.function) not in met and view.is_waiting(each):
+                met.add((each.request, each.function))
+                if service.refuses(view.waiting(each.workflow, each.function)):
+                    yield Reject(each.request, f"more requests than the instances of {each.function} can serve")
+
     def _serve(self, view: View) -> Iterator[Action]:
-        """Start every batch that is full or has waited long enough, where an instance is free."""
-        for queue in view.queues():
+        """Start every batch that is full or has waited long enough, where an instance is free.
+
+        Queues go by their oldest. One whose only instance is oversold and finds no room now keeps younger ones from
+        starting on that node, or it might wait for ever.
+        """
+        heads = [(head.ready, head.id, queue) for queue in view.queues() if (head := view.oldest(*queue))]
+        full: set[str] = set()
+        for *_, queue in sorted(heads):
             service = self._fleet.services[queue]
+            if not service.bookings:
+                yield from self._fleet.add_first(view, service)
             while (head := view.oldest(*queue)) is not None:
-                booking = service.pick(view)
+                booking = service.pick(view, full)
                 if booking is None:
+                    full |= service.wanted_nodes(view.now)
                     break
                 configuration = booking.configuration
                 count = min(view.waiting(*queue), configuration.batch)
@@ -132,7 +153,7 @@ class Infless(Policy):
                     break
                 batch = tuple(islice(view.by_ready(*queue), count))
                 yield Start(batch, service.filled(configuration, count), booking.node, booking.device)
-                self._fleet.begin(service, booking, count, head.id)
+                self._fleet.begin(view, service, booking, count, head.id)
 
     def _wake(self, view: View, at: float) -> Iterator[Action]:
         """Ask to be called at an instant, unless it has asked for one before that."""

@@ -1,7 +1,6 @@
 """One function of one workflow, as INFless knows functions: its objective, its rate, and its instances."""
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import inf
 
@@ -9,6 +8,7 @@ from fairlead.model import Configuration, Function
 from fairlead.policy.base import View
 from fairlead.policy.infless.offers import Offer
 from fairlead.policy.infless.shares import shares
+from fairlead.policy.kit.arrivals import Arrivals
 from fairlead.policy.kit.capacity import Reservation
 from fairlead.policy.kit.objectives import Queue
 
@@ -23,11 +23,11 @@ class Booking(Reservation):
         id: Ties between equal instances go to the smaller one.
         offer: What it is good for.
         is_kept: Whether it is the first of its function, which is never deleted for lack of load.
+        part: The part of its vCPUs and vGPUs that it can use on average; below 1 on an oversold node.
         ready_from: Instant at which its container is predicted to have started.
         ready_by: Instant after which a container that is not warm is taken to have been evicted.
         has_container: Whether its container has started.
         is_ready: Whether it can be given a rate: its container has started, or should have long ago.
-        is_closing: Whether it takes no more batches, to make room for a function that has no instance.
         running: An invocation of the batch that it runs; -1 if it is free.
         rate_rps: The part of its function's rate that it is given now.
         dropped_at: Since when it has been given none; infinity while it is given some.
@@ -37,11 +37,11 @@ class Booking(Reservation):
     id: int
     offer: Offer
     is_kept: bool = False
+    part: float = 1.0
     ready_from: float = inf
     ready_by: float = inf
     has_container: bool = False
     is_ready: bool = False
-    is_closing: bool = False
     running: int = -1
     rate_rps: float = 0.0
     dropped_at: float = inf
@@ -52,6 +52,11 @@ class Booking(Reservation):
         self.has_container = is_started
         self.ready_from = now if is_started else now + cold_s
         self.ready_by = now + 1.2 * cold_s + 1.0
+
+    @property
+    def most_rps(self) -> float:
+        """The greatest rate that it can serve."""
+        return self.offer.high_rps * self.part
 
     @property
     def is_spare(self) -> bool:
@@ -75,11 +80,13 @@ class Service:
         self.offers: Mapping[str, Sequence[Offer]] = {}  # by kind of node
         self.sizes: Mapping[tuple[float, float], Sequence[Configuration]] = {}
         self.bookings: list[Booking] = []
-        self.come = 0  # invocations that have begun to wait
-        self.rate_rps = 0.0
+        self.arrivals = Arrivals()
+        self.rate_rps = 0.0  # what instances are scaled by
+        self.refused = 0.0  # share of what comes that exceeds the rates of all instances
         self.blocked_at = -1  # version of the capacity at which nothing more fitted
+        self._may_wait = inf  # how many are worked off in half of the time that the objective leaves for waiting
+        self._owed = 0.0  # refusals that are due; below 1
         self._clock = 0.0
-        self._counts: deque[tuple[float, int]] = deque()  # (instant, invocations that had come)
 
     def measure(self, view: View, window_s: float) -> None:
         """Take the rate at which invocations came over a sliding window.
@@ -87,28 +94,45 @@ class Service:
         What waits counts once more, as if it had to be worked off within a window: an instance that is good for just
         what comes would never be through with what piled up while it started.
         """
-        now, counts = view.now, self._counts
-        while len(counts) > 1 and counts[1][0] <= now - window_s:
-            counts.popleft()
-        if counts and now > counts[0][0]:
-            self.rate_rps = (self.come - counts[0][1]) / (now - counts[0][0]) + view.waiting(*self.queue) / window_s
-        counts.append((now, self.come))
+        self.rate_rps = self.arrivals.measure(view.now, window_s) + view.waiting(*self.queue) / window_s
 
     def share(self, now: float) -> None:
         """Divide the rate among the instances whose containers have started, or should have long ago."""
         for booking in self.bookings:
             if now > booking.ready_from + _SETTLED_S:
                 booking.is_ready |= booking.has_container or now >= booking.ready_by
-        ready = [booking for booking in self.bookings if booking.is_ready and not booking.is_closing]
-        rates = shares([(b.offer.low_rps, b.offer.high_rps) for b in ready], self.rate_rps)
+        ready = [booking for booking in self.bookings if booking.is_ready]
+        rates = shares([(min(b.offer.low_rps, b.most_rps), b.most_rps) for b in ready], self.rate_rps)
         for booking, rate_rps in zip(ready, rates, strict=True):
             booking.rate_rps = rate_rps
             booking.dropped_at = inf if rate_rps > 0 else min(now, booking.dropped_at)
 
+    def set_refused(self, now: float, excess: float) -> None:
+        """Work out what share of arrivals exceeds the instances that are ready, or will be before it is due.
+
+        A share of at most `excess` is not refused, nor is anything without an objective.
+        """
+        if self.slo_s == inf:
+            return
+        soon = [b for b in self.bookings if b.is_ready or b.ready_from - now <= self.slo_s - b.offer.latency_s]
+        most_rps, come_rps = sum(booking.most_rps for booking in soon), self.arrivals.rate_rps
+        self.refused = 1 - most_rps / come_rps if most_rps < (1 - excess) * come_rps else 0.0
+        self._may_wait = most_rps * (self.slo_s - min((b.offer.latency_s for b in soon), default=0.0)) / 2
+
+    def refuses(self, waiting: int) -> bool:
+        """Whether the next request is refused: one of the excess, in even intervals, if too many wait before it."""
+        if waiting <= self._may_wait:
+            return False
+        self._owed += self.refused
+        if self._owed < 1:
+            return False
+        self._owed -= 1
+        return True
+
     @property
     def unserved_rps(self) -> float:
         """What comes beyond the greatest rates of all its instances, those that still start included."""
-        return self.rate_rps - sum(booking.offer.high_rps for booking in self.bookings)
+        return self.rate_rps - sum(booking.most_rps for booking in self.bookings)
 
     def renew(
         self, offers: Mapping[str, Sequence[Offer]], sizes: Mapping[tuple[float, float], Sequence[Configuration]]
@@ -119,29 +143,38 @@ class Service:
         for booking in self.bookings:
             booking.offer = known.get(booking.configuration, booking.offer)
 
-    def pick(self, view: View) -> Booking | None:
+    def pick(self, view: View, full: Set[str]) -> Booking | None:
         """A free instance with a warm container: of those that are given a rate, the one least ahead of its share.
 
         Only if none of these is free, one that is given nothing. A container that should have started long ago and is
-        not warm was evicted, and starts again with what it is given, if nothing else is free.
+        not warm was evicted, and starts again with what it is given, if nothing else is free. Nodes in `full` are left
+        out.
         """
         best: Booking | None = None
         best_key = (3, 0.0, 0)
         for booking in self.bookings:
-            if booking.running >= 0 or booking.is_closing or view.now < booking.ready_from:
+            is_starting = view.now < booking.ready_from < inf
+            if booking.running >= 0 or is_starting or booking.node in full:
                 continue
             key = (0 if booking.rate_rps > 0 else 1, max(booking.tag, self._clock), booking.id)
             where = (self.function.name, booking.configuration, booking.node, booking.device)
             if key < best_key and not view.is_warm(*where):
-                key = (2 if view.now >= booking.ready_by else 3, *key[1:])
+                key = (2 if view.now >= booking.ready_by or booking.ready_by == inf else 3, *key[1:])
             if key < best_key and view.fits(*where):
                 best, best_key = booking, key
         return best
 
-    def begin(self, booking: Booking, batch: int, first: int) -> None:
-        """Note that an instance has started a batch of this size, of which `first` is one invocation."""
-        booking.running = first
+    def wanted_nodes(self, now: float) -> set[str]:
+        """Where an oversold instance waits for room while the function runs nowhere."""
+        if any(booking.running >= 0 for booking in self.bookings):
+            return set()
+        return {b.node for b in self.bookings if b.part < 1 and not now < b.ready_from < inf}
+
+    def begin(self, now: float, booking: Booking, batch: int) -> None:
+        """Note that an instance has started a batch of this size."""
         booking.is_ready = True
+        booking.ready_from = min(booking.ready_from, now)
+        booking.ready_by = min(booking.ready_by, now)
         self._clock = max(booking.tag, self._clock)
         booking.tag = self._clock + batch / (booking.rate_rps or booking.offer.high_rps)
 

@@ -66,8 +66,15 @@ class Room:
         devices = range(len(self.vgpus)) if configuration.vgpus else (None,)
         return [device for device in devices if self.fits(function, configuration, device)]
 
+    def part(self, device: int | None) -> float:
+        """The part of its reservation that an instance can use on average: below 1 where the node is oversold."""
+        pairs = [(self.vcpus, self.node.vcpus)]
+        if device is not None:
+            pairs.append((self.vgpus[device], self.node.devices[device].vgpus))
+        return min(1.0, *[milli(total) / (milli(total) - free) for free, total in pairs if free < 0], 1.0)
+
     def take(self, reservation: Reservation) -> None:
-        """Subtract what an instance needs."""
+        """Subtract what an instance needs. More than there is may be taken: the node is oversold then."""
         self._change(reservation, -1)
         if reservation.device is not None:
             self.slices[reservation.device].append(round(reservation.configuration.vgpus))
@@ -113,7 +120,7 @@ class Capacity:
         return lost
 
     def reserve(self, reservation: Reservation) -> None:
-        """Reserve room on a node that is up and has it."""
+        """Reserve room on a node that is up."""
         self.rooms[reservation.node].take(reservation)
         self._reserved[reservation.place] += 1
 
@@ -132,15 +139,21 @@ class Capacity:
     def can_warm(self, view: View, reservation: Reservation) -> bool:
         """Whether a Warm for a reservation would be carried out now.
 
-        `view.fits` also says yes where an instance starts that could be shared. Reservations leave room for both, but
-        a MIG device may have no place for a second slice.
+        `view.fits` also says yes where an instance that could be shared is starting; then there must be room beside it.
         """
-        name, node, device, _ = reservation.place
-        if device is not None and self.rooms[node].node.devices[device].sharing == "mig":
-            there = [each for each in view.instances(name) if place_of(each) == reservation.place]
-            if not all(each.is_ready for each in there):
-                return False
-        return view.fits(name, reservation.configuration, node, device)
+        name, at, device, vgpus = reservation.place
+        configuration, node = reservation.configuration, self.rooms[at].node
+        there = [each for each in view.instances(name) if place_of(each) == reservation.place]
+        if all(each.is_ready for each in there):
+            return view.fits(name, configuration, at, device)
+        if node.vcpus and round((1 - view.load(at)) * milli(node.capacity_vcpus)) < milli(configuration.vcpus):
+            return False
+        if device is None:
+            return True
+        if node.devices[device].sharing == "mig":
+            return False  # the view does not tell whether a second slice can be cut
+        free = next(each.free_vgpus for each in view.devices() if (each.node, each.device) == (at, device))
+        return milli(free) >= milli(vgpus)
 
 
 def place_of(instance: Instance) -> Place:
