@@ -209,7 +209,7 @@ class TestPool:
         assert not [a for a in decisions(Aquatope(), 1.2, scenario=where) if isinstance(a, Warm)]
 
     def test_mean_demand_and_deviations_above_it_are_kept(self):
-        pool = Pool({("main", "f"): Configuration(vgpus=4)}, deviations=2.0)
+        pool = Pool({("main", "f"): Configuration(vgpus=4)}, deviations=2.0, items={("main", "f"): 1.0})
         size = ("f", 4.0)
         assert pool.wanted(size) == 2
         for _ in range(200):

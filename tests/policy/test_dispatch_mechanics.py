@@ -84,3 +84,23 @@ def test_home_moves_on_when_its_node_is_lost_and_back_when_it_returns():
     assert home not in during
     assert len(during) == 1
     assert after == [home]
+
+
+@pytest.mark.parametrize("policy", ["esg", "orion", "aquatope"])
+def test_no_container_is_started_ahead_of_need_where_a_warm_one_would_have_to_go(policy):
+    """Each function needs a whole GPU and keeps it; two GPUs hold one container of each, and no second."""
+    text = """
+    duration_s: 30
+    cluster: {nodes: [{name: a, count: 2, vcpus: 8, vgpus: 1}]}
+    functions:
+      first: &model {cold_start_s: 2, idle_holds: slice, latency: {table: [{vgpus: 1, seconds: 0.2}]}}
+      second: *model
+    workflows: {main: {stages: {first: [], second: [first]}, slo: {latency_s: 1}}}
+    arrivals: [{workflow: main, process: deterministic, interval_s: 0.5}]
+    """
+    recording = simulate(parse_scenario(text, "slices"), make_policy(policy))
+    assert not recording.refusals
+    late = recording.instances.filter(recording.instances["started"] > 10)
+    assert late.height == 0  # nothing is driven out, so nothing has to come back
+    later = recording.requests.filter(recording.requests["arrival"] > 10)
+    assert (later["end"] <= later["deadline"]).all()

@@ -3,7 +3,9 @@
 import pytest
 
 from fairlead import simulate
+from fairlead.engine.core.site import make_site
 from fairlead.policy import make_policy
+from fairlead.policy.esg.planner import Planner
 from fairlead.workload import parse_scenario
 
 CHAIN = """
@@ -133,6 +135,46 @@ def test_prewarming_starts_containers_ahead_of_need():
     # 4 requests/s of 0.6 s keep 2.4 busy: 2.4 + 2 sqrt(2.4) = 5.5 are kept.
     assert with_it.height >= 5
     assert without.filter(~without["on_demand"]).height < with_it.filter(~with_it["on_demand"]).height
+
+
+MAP = """
+duration_s: 20
+cluster: {nodes: [{name: n, count: 4, vcpus: 8, memory_gb: 64}]}
+functions:
+  split: {cold_start_s: 1, idle_holds: memory, latency: {constant_s: 0.05}}
+  work: {cold_start_s: 3, idle_holds: memory, latency: {constant_s: 0.2}}
+  merge: {cold_start_s: 1, idle_holds: memory, latency: {constant_s: 0.05}}
+workflows:
+  main:
+    stages: {split: [], work: {after: [split], map: [8, 8]}, merge: {after: [work], join: true}}
+    slo: {latency_s: 1}
+arrivals: [{workflow: main, process: deterministic, interval_s: 0.1}]
+"""
+
+
+def test_a_map_has_containers_for_all_its_items():
+    # Ten requests a second with eight items of 0.2 s keep 16 of 32 vCPUs busy; one item each would be 2.
+    recording = simulate(parse_scenario(MAP, "map"), "esg")
+    assert recording.instances.filter(recording.instances["function"] == "work").height >= 16
+    later = recording.requests.filter(recording.requests["arrival"] > 10)
+    assert (later["end"] <= later["deadline"]).all()
+
+
+def test_a_mapped_stage_is_planned_in_batches_of_its_items():
+    text = """
+    duration_s: 10
+    cluster: {nodes: [{name: a, vcpus: 8, vgpus: 7}], price: {vcpu_usd_per_hour: 0, vgpu_usd_per_hour: 1}}
+    functions:
+      split: {latency: {table: [{vgpus: 1, seconds: 0.4}, {vgpus: 4, seconds: 0.2}]}}
+      work: {latency: {table: [{vgpus: 1, seconds: 0.4}, {vgpus: 4, seconds: 0.2}, {batch: 4, vgpus: 1, seconds: 0.6}]}}
+    workflows: {main: {stages: {split: [], work: {after: [split], map: [4, 4]}}, slo: {latency_s: 1.1}}}
+    arrivals: [{workflow: main, process: list, at: [0]}]
+    """
+    # At 1.2 times the declared times, 1.1 s hold 0.24 + 0.72 s (4 x 0.2 + 0.6 = 1.4 vGPU-seconds), not 0.48 + 0.72 s.
+    # With batches of one, four runs of 0.48 s after one of 0.48 s would seem to be the cheapest (0.4 + 4 x 0.4 = 2).
+    planner = Planner(make_site(parse_scenario(text, "batches")), 1, 3, "frontier", 30.0, 0.0)
+    found = [(each.stage.name, each.configuration.batch, each.configuration.vgpus) for each in planner.expected("main")]
+    assert found == [("split", 1, 4), ("work", 4, 1)]
 
 
 def test_the_minimum_configuration_comes_after_failed_rounds():

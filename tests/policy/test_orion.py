@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fairlead import simulate
 from fairlead.model import SLO, Configuration, Price, Stage, Workflow
 from fairlead.policy import Plan, Searched, Start, Warm
+from fairlead.policy.kit.expected import expected_counts
 from fairlead.policy.kit.options import Options
 from fairlead.policy.kit.preplanned import planned
 from fairlead.policy.orion.alternatives import alternatives, by_share
@@ -23,11 +24,10 @@ from fairlead.policy.orion.distribution import (
 )
 from fairlead.policy.orion.latency import Latency, Relative
 from fairlead.policy.orion.policy import Orion
-from fairlead.policy.orion.prewarming import expected_counts
 from fairlead.policy.orion.sizing import next_larger, search
 from fairlead.profile import Row, Table
 from fairlead.testing import Waits, cluster, decisions, declared, scenario
-from fairlead.workload import DecisionTime, Deterministic, Listed
+from fairlead.workload import DecisionTime, Deterministic, Listed, load_scenario
 
 COIN = Histogram(1, np.array([0.5, 0.5]))  # bin 1 or bin 2
 SURE = Histogram(3, np.array([1.0]))
@@ -214,6 +214,20 @@ def test_gaps_in_the_space_are_stepped_over_and_what_is_apart_is_reached_from_th
         Configuration(vcpus=0, vgpus=1),
     )
     assert next_larger(options_of(cpu, more, both, gpu)) == [[1, 3], [2], [], [2]]
+
+
+def test_the_search_begins_with_the_cheapest_of_the_sizes_that_contain_no_other():
+    wide, gpu, both = Configuration(vcpus=4), Configuration(vcpus=1, vgpus=1), Configuration(vcpus=4, vgpus=2)
+    assert Options((wide, gpu, both), (0.55, 0.15, 0.1), (7.5, 3.5, 9.0)).least == 1
+    assert Options((wide, gpu, both), (0.55, 0.15, 0.1), (2.5, 3.5, 1.0)).least == 0  # `both` contains the two others
+
+
+def test_a_gpu_is_not_passed_over_for_more_vcpus_that_are_slower_and_dearer():
+    """In the quickstart, four vCPUs take 0.55 s where one and a vGPU take 0.15 s: for 36 photos/s, 79 of 28 vCPUs."""
+    recording = simulate(load_scenario("quickstart", overrides={"duration_s": 20}), Orion())
+    assert planned(recording.requests["plan"][-1])["detect"] == Configuration(vcpus=1, vgpus=1)
+    later = recording.requests.filter(recording.requests["arrival"] > 10)
+    assert (later["end"] <= later["deadline"]).mean() > 0.7
 
 
 # --- the policy ----------------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from math import exp, inf
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairlead.model import Configuration, Price
 from fairlead.profile import (
@@ -148,6 +150,42 @@ class TestEstimate:
     def test_cost_is_time_at_the_price(self):
         estimate = Estimate(Profile(law=Constant(2)), self.ON)
         assert estimate.cost_usd(Configuration(vcpus=3), "slow") == pytest.approx(6)
+
+    def test_the_cheapest_within_a_time_and_the_quickest_follow_corrections(self):
+        rows = [Row(vcpus=1, seconds=8), Row(vcpus=2, seconds=5), Row(vcpus=3, seconds=4), Row(vcpus=4, seconds=2)]
+        one, two, three, four = (row.configuration() for row in rows)
+        corrections, moved = {}, set()
+        estimate = Estimate(
+            Profile(law=Table(tuple(rows))), self.ON, lambda c, kind: corrections.get(c, 1.0), moved=moved
+        )
+        # On nodes of speed 4: 2, 1.25, 1 and 0.5 s, for 2, 2.5, 3 and 2 USD.
+        found = [estimate.cheapest_within(seconds) for seconds in (inf, 2, 1.9, 0.5, 0.4)]
+        assert found == [one, one, four, four, None]
+        assert estimate.quickest() == four
+        corrections[four] = 4.0  # 2 s for 8 USD
+        moved.add(four)
+        assert [estimate.cheapest_within(seconds) for seconds in (2, 1.9, 1.2, 0.9)] == [one, two, three, None]
+        assert estimate.quickest() == three
+        assert estimate.latency_s(four) == 2.0
+
+    @given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from([0.5, 0.8, 1.0, 1.7])), max_size=12))
+    def test_kept_answers_are_those_worked_out_anew(self, changes):
+        sizes = space(vcpus=(1, 2, 4, 8), vgpus=(0, 1))
+        profile = Profile(law=ScalingLaw(t1_s=1.0, gamma=0.8), configurations=sizes)
+        corrections, moved = {}, set()
+
+        def correction(configuration, kind):
+            return corrections.get(configuration, 1.0)
+
+        kept = Estimate(profile, self.ON, correction, moved=moved)
+        for position, factor in changes:
+            corrections[sizes[position]] = factor
+            moved.add(sizes[position])
+            anew = Estimate(profile, self.ON, correction)
+            assert kept.quickest() == anew.quickest() == min(sizes, key=anew.latency_s)
+            for budget_s in (0.01, 0.1, 0.2, 0.4, 2.0):
+                in_time = [c for c in sizes if anew.latency_s(c) <= budget_s]
+                assert kept.cheapest_within(budget_s) == min(in_time, key=anew.cost_usd, default=None)
 
     def test_correction_multiplies(self):
         estimate = Estimate(Profile(law=Constant(2)), self.ON, lambda configuration, kind: 1.5)

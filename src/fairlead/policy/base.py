@@ -311,10 +311,12 @@ class View(Protocol):
         device: int | None = None,
         *,
         evicts: bool = True,
+        is_fresh: bool = False,
     ) -> bool:
         """Whether a Start there would be carried out now.
 
-        Idle instances in the way may be evicted, unless `evicts` is False: then it must fit beside them.
+        Idle instances in the way may be evicted, unless `evicts` is False: then it must fit beside them. `is_fresh`
+        asks for room for one more instance, as `Warm` needs: neither an idle one nor one that is starting counts.
         """
         ...
 

@@ -198,11 +198,14 @@ class Pool:
             found.append(Counts(vgpus / 1000, ready, idle, starting, ready_at))
         return tuple(found)
 
-    def fits_beside(self, shape: Shape, node: NodeState, device: int | None) -> bool:
-        """Whether a Start of this shape would be carried out on a node without evicting anything."""
+    def fits_beside(self, shape: Shape, node: NodeState, device: int | None, *, is_fresh: bool = False) -> bool:
+        """Whether a Start of this shape would be carried out on a node without evicting anything.
+
+        With `is_fresh`, in an instance of its own: an idle one that would do does not count.
+        """
         if not shape.fits(node, device):
             return False
-        idle = shape.flavour.idle.get(node.index)
+        idle = None if is_fresh else shape.flavour.idle.get(node.index)
         found = self._usable(shape, idle, device) if idle else None
         if found is None:
             chosen = shape.device_for(node, device) if shape.vgpus else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fairlead.engine.core.capacity import DeviceState, Shape, milli
@@ -157,6 +158,7 @@ class ControllerView:
         device: int | None = None,
         *,
         evicts: bool = True,
+        is_fresh: bool = False,
     ) -> bool:
         controller = self.__controller
         shape = self.__shape(function, configuration)
@@ -165,8 +167,9 @@ class ControllerView:
             raise UnknownNameError("node", node, controller.nodes)
         if function in controller.replicas.sets:
             return controller.replicas.find(function, node, device, configuration.batch) is not None
-        fits = shape.fits(state, device) if evicts else controller.pool.fits_beside(shape, state, device)
-        return fits or controller.pool.find_starting(shape, state, device) is not None
+        pool = controller.pool
+        fits = shape.fits(state, device) if evicts else pool.fits_beside(shape, state, device, is_fresh=is_fresh)
+        return fits or (not is_fresh and pool.find_starting(shape, state, device) is not None)
 
     def place(
         self, function: str, configuration: Configuration, order: Order = "warm-first", *, evicts: bool = True
@@ -177,7 +180,8 @@ class ControllerView:
         if evicts:
             node = self.__placement.find(shape, order)
         else:
-            node = self.__placement.find_beside(shape, order, self.__controller.pool.fits_beside)
+            beside = partial(self.__controller.pool.fits_beside, is_fresh=order == "fresh")
+            node = self.__placement.find_beside(shape, order, beside)
         if node is None and shape.flavour.starting and order not in ("warm", "fresh"):
             node = self.__with_starting(shape)
         return None if node is None else node.name

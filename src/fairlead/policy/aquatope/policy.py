@@ -44,6 +44,7 @@ from fairlead.planning.feasibility import could_run
 from fairlead.policy.aquatope.pool import Pool
 from fairlead.policy.base import Action, Plan, Policy, Site, View
 from fairlead.policy.kit.dispatching import Dispatcher, Ranked
+from fairlead.policy.kit.expected import mean_items
 from fairlead.policy.kit.locality import Locality
 from fairlead.policy.kit.options import all_options
 from fairlead.policy.kit.preplanned import Shrinking, step
@@ -121,7 +122,11 @@ class Aquatope(Policy):
         self._functions = site.functions
         self._kinds = frozenset(site.cluster.kinds)
         self._look = 0.0
-        self._pool = Pool(self._planned, self.deviations) if self.prewarms else None
+        items: dict[tuple[str, str], float] = {}
+        for name, workflow in site.workflows.items():
+            for stage, mean in zip(workflow.stages, mean_items(workflow), strict=True):
+                items[name, stage.function] = max(mean, items.get((name, stage.function), 0.0))
+        self._pool = Pool(self._planned, self.deviations, items) if self.prewarms else None
         self._promised = -1
 
     def decide(self, view: View) -> Iterator[Action]:

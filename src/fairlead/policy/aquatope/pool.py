@@ -10,7 +10,11 @@ from fairlead.policy.base import View, Warm
 _PERIOD_S = 1.0
 _WEIGHT = 0.1  # of the newest second in smoothed means
 _MOST_MORE = 2.0  # batches that wait for a container and count: one that starts holds capacity for seconds
+_FIRST_REQUESTS = 2.0  # whose containers are kept before anything is known
 _NEGLIGIBLE = 0.05  # of a container: no reason for one more
+
+Queue = tuple[str, str]
+"""A workflow and a function."""
 
 Size = tuple[str, float]
 """A function and its vGPUs: what makes a container another, as vCPUs are resized freely."""
@@ -21,8 +25,8 @@ class _Demand:
 
     __slots__ = ("mean", "variance")
 
-    def __init__(self) -> None:
-        self.mean = 2.0  # before anything is known
+    def __init__(self, mean: float) -> None:
+        self.mean = mean
         self.variance = 0.0
 
     def note(self, wanted: float) -> None:
@@ -39,12 +43,16 @@ class Pool:
     there is room.
     """
 
-    def __init__(self, planned: Mapping[tuple[str, str], Configuration], deviations: float) -> None:
-        self._queues: dict[Size, list[tuple[str, str]]] = {}
+    def __init__(self, planned: Mapping[Queue, Configuration], deviations: float, items: Mapping[Queue, float]) -> None:
+        """Before anything is known, two requests at once are expected, with this many `items` in each queue."""
+        self._queues: dict[Size, list[Queue]] = {}
         self._planned = planned
         for (workflow, function), configuration in planned.items():
             self._queues.setdefault((function, configuration.vgpus), []).append((workflow, function))
-        self._demand = {size: _Demand() for size in self._queues}
+        self._demand = {
+            size: _Demand(_FIRST_REQUESTS * max(max(1.0, items[queue] / planned[queue].batch) for queue in queues))
+            for size, queues in self._queues.items()
+        }
         self._deviations = deviations
         self._due = 0.0
 
@@ -72,13 +80,17 @@ class Pool:
                 is_short = not any(instance.is_idle for instance in there)
                 self._demand[size].note(busy + min(waiting, _MOST_MORE) if is_short else busy)
             held = Counter(instance.node for instance in there)
-            # `fits` also holds where a container is about to be ready, even if there is no room for another.
             open_nodes = set(nodes) - {instance.node for instance in there if not instance.is_ready}
             configuration = self._planned[queues[0]]
             for _ in range(self.wanted(size) - len(there)):
-                free = [node for node in nodes if node in open_nodes and view.fits(function, configuration, node)]
+                free = [node for node in nodes if node in open_nodes and _has_room(view, function, configuration, node)]
                 if not free:
                     break
                 node = min(free, key=lambda node: (held[node], view.load(node)))
                 open_nodes.remove(node)
                 yield Warm(function, configuration, node)
+
+
+def _has_room(view: View, function: str, configuration: Configuration, node: str) -> bool:
+    """Whether one more container fits beside all that are there: the pool of one function drives out no other's."""
+    return view.fits(function, configuration, node, evicts=False, is_fresh=True)

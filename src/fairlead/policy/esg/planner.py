@@ -12,6 +12,7 @@ from fairlead.planning.search import Method, Search
 from fairlead.planning.split import Split, slo_split
 from fairlead.policy.base import Site, View
 from fairlead.policy.kit.dispatching import Ranked
+from fairlead.policy.kit.expected import mean_items
 from fairlead.policy.kit.options import Options, all_options, graph_of, stage_weights
 
 Marks = NDArray[np.bool_]
@@ -48,11 +49,16 @@ class _Bounded:
         return cls(own, tuple((smallest, shares == smallest.vgpus) for smallest in own.sizes), tuple(cheapest))
 
 
+Part = tuple[str, int, float]
+"""A stage of a search: its function, its largest batch, and its invocations per invocation of the first stage."""
+
+
 class Planner:
     """Ranks configurations from tables that are renewed now and then.
 
-    A batch is bounded by what waits, in the stage that is about to start and in those planned with it: who is together
-    now stays together. Searches are prepared when they are first needed.
+    A batch is bounded by what waits, in the stage that is about to start and in those planned with it: what is together
+    now stays together. A map multiplies it: after one invocation there are as many as the map has items on average, in
+    batches of up to that many, and all of them cost. Searches are prepared when they are first needed.
     """
 
     def __init__(
@@ -74,6 +80,7 @@ class Planner:
             name: slo_split(graph_of(workflow), stage_weights(workflow, declared), group_size=group_size)
             for name, workflow in site.workflows.items()
         }
+        self._items = {name: mean_items(workflow) for name, workflow in site.workflows.items()}
         self._bounds = {name: sorted({each.batch for each in known.configurations}) for name, known in declared.items()}
         self._load(declared)
         Search([[(1.0, 1.0)]] * 2).run(2.0, paths, method)  # compiled now: the first decision must not wait for it
@@ -89,7 +96,7 @@ class Planner:
         self._least = {name: each.configurations[each.least] for name, each in known.items()}
         self._sizes = {name: each.sizes for name, each in known.items()}
         self._bounded: dict[tuple[str, int], _Bounded] = {}
-        self._searches: dict[tuple[tuple[str, ...], int], Search] = {}
+        self._searches: dict[tuple[Part, ...], Search] = {}
 
     def least(self, function: str) -> Configuration:
         """The minimum configuration."""
@@ -105,12 +112,12 @@ class Planner:
 
     def expected(self, workflow: str) -> Iterator[Expected]:
         """What each stage of a workflow is planned with when a request arrives alone."""
-        flow, split = self._site.workflows[workflow], self._splits[workflow]
+        flow, split, items = self._site.workflows[workflow], self._splits[workflow], self._items[workflow]
         for group, share in zip(split.groups, split.group_share, strict=True):
-            functions = tuple(flow.stages[i].function for i in group)
-            paths = self._search(functions, 1).run(flow.slo.latency_s * share * self._usable, 1, self._method).paths
+            parts = tuple([(flow.stages[i].function, max(1, int(items[i])), items[i] / items[group[0]]) for i in group])
+            paths = self._search(parts).run(flow.slo.latency_s * share * self._usable, 1, self._method).paths
             for position, i in enumerate(group):
-                options = self._bound(flow.stages[i].function, 1).options
+                options = self._bound(*parts[position][:2]).options
                 if paths:
                     choice = paths[0].choice[position]
                 else:
@@ -122,7 +129,9 @@ class Planner:
         stages = self._site.workflows[head.workflow].stages
         position = self._stages[head.workflow, head.stage]
         batch = max((each for each in self._bounds[head.function] if each <= count), default=1)
-        search = self._search(tuple([stages[i].function for i in split.rest(position)]), batch)
+        items = self._items[head.workflow]
+        ratios = [(i, items[i] / items[position]) for i in split.rest(position)]
+        search = self._search(tuple([(stages[i].function, max(1, int(batch * n)), n) for i, n in ratios]))
         bounded = self._bound(head.function, batch)
         budget_s = (head.deadline - view.now) * split.fraction(position) * self._usable
         found = search.run(budget_s, self._paths, self._method, marks)
@@ -160,10 +169,12 @@ class Planner:
             found = self._bounded[key] = _Bounded.of(self._options[function], batch)
         return found
 
-    def _search(self, functions: tuple[str, ...], batch: int) -> Search:
-        key = (functions, batch)
-        found = self._searches.get(key)
+    def _search(self, parts: tuple[Part, ...]) -> Search:
+        found = self._searches.get(parts)
         if found is None:
-            stages = [self._bound(function, batch).options.pairs() for function in functions]
-            found = self._searches[key] = Search(stages)
+            stages = []
+            for function, batch, count in parts:
+                own = self._bound(function, batch).options
+                stages.append([(latency_s, count * usd) for latency_s, usd in own.pairs()])
+            found = self._searches[parts] = Search(stages)
         return found

@@ -13,6 +13,10 @@ search with two prunings over a group of stages), dominator-based SLO distributi
   cheapest in full batches, as haste no longer helps. The sources are silent.
 * What is warm is tried first, for all configurations of the ranked queue, before anything is started cold.
 * The minimum configuration after failed rounds, and pre-warming by a smoothed inter-arrival time, are recalled.
+* Maps are ours: a mapped stage is planned in batches of up to as many as its map has items on average, at the cost of
+  all of them, and containers are started ahead of need for all of them. That items may have to run one after the other
+  is not planned for: the search does not look at what is free.
+* Nothing is refused or dropped, as published.
 """
 
 from collections.abc import Iterator

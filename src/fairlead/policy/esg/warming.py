@@ -6,6 +6,7 @@ from math import ceil, sqrt
 from fairlead.model import Configuration
 from fairlead.policy.base import Site, View, Warm
 from fairlead.policy.esg.planner import Planner
+from fairlead.policy.kit.expected import expected_counts
 
 _WEIGHT = 0.1  # of the newest gap in the smoothed one
 _PERIOD_S = 1.0
@@ -17,6 +18,11 @@ class Warming:
 
     def __init__(self, site: Site, planner: Planner) -> None:
         self._planner = planner
+        self._counts = {
+            (name, stage.name): count
+            for name, workflow in site.workflows.items()
+            for stage, count in zip(workflow.stages, expected_counts(workflow), strict=True)
+        }
         self._holds_slice = {name: function.idle_holds == "slice" for name, function in site.functions.items()}
         self._vgpus = sum(device.vgpus for node in site.cluster.nodes for device in node.devices)
         self._last: dict[str, float] = {}
@@ -42,7 +48,7 @@ class Warming:
         for (function, configuration), busy in needs.items():
             there = sum(instance.vgpus == configuration.vgpus for instance in view.instances(function))
             for _ in range(_count(busy, margin) - there):
-                node = view.place(function, configuration, "fresh")
+                node = view.place(function, configuration, "fresh", evicts=False)
                 if node is None:
                     break
                 yield Warm(function, configuration, node)
@@ -66,10 +72,11 @@ class Warming:
             for each in self._planner.expected(workflow):
                 key = (each.stage.function, each.configuration.vgpus)
                 busy, configuration = needs.get(key, (0.0, each.configuration))
-                needs[key] = (busy + each.latency_s / max(gap_s, 1e-9), configuration)
+                runs = self._counts[workflow, each.stage.name] / each.configuration.batch
+                needs[key] = (busy + runs * each.latency_s / max(gap_s, 1e-9), configuration)
         return {(function, configuration): busy for (function, _), (busy, configuration) in needs.items()}
 
 
 def _count(busy: float, margin: float) -> int:
-    """So many containers are rarely too few when so many are busy on average."""
+    """The mean number of busy containers and `margin` standard deviations of a Poisson number, rounded up."""
     return ceil(busy + margin * sqrt(busy))

@@ -28,9 +28,14 @@ class Options:
 
     @property
     def least(self) -> int:
-        """The smallest: batch, then vGPUs, then vCPUs."""
+        """The smallest configuration: of those that contain no other, the one that costs least per invocation.
+
+        A configuration contains another that has no more of anything: batch, vCPUs and vGPUs. In a full grid only one
+        contains no other. Where a GPU stands against more vCPUs there are several.
+        """
         sizes = [(each.batch, each.vgpus, each.vcpus) for each in self.configurations]
-        return sizes.index(min(sizes))
+        smallest = [i for i, own in enumerate(sizes) if not any(_contains(own, other) for other in sizes)]
+        return min(smallest, key=lambda i: (sizes[i][0], self.cost_usd[i], sizes[i]))
 
     @property
     def sizes(self) -> tuple[Configuration, ...]:
@@ -43,6 +48,11 @@ class Options:
     def pairs(self) -> list[tuple[float, float]]:
         """(latency, cost) of each: what `fairlead.planning.top_paths` takes for a stage."""
         return list(zip(self.latency_s, self.cost_usd, strict=True))
+
+
+def _contains(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """Whether a size has no less of anything than another size."""
+    return one != other and all(own >= less for own, less in zip(one, other, strict=True))
 
 
 def options(function: Function, estimate: Estimate, cluster: Cluster) -> Options:

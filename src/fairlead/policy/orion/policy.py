@@ -8,7 +8,8 @@ pre-warming" are implemented from descriptions of the paper and of its artifact,
 **Differs from the paper:**
 
 * A size is a batch, vCPUs and vGPUs instead of memory. A move is to the next larger of one of them for one stage; 64 MB
-  was the published one. The first feasible state ends the search, though a larger batch might be cheaper.
+  was the published one. The first feasible state ends the search, though a larger batch might be cheaper. Where a GPU
+  stands against more vCPUs there are several smallest sizes; the search begins with the cheapest of them.
 * Histograms have 250 bins up to the objective, as 100 ms bins had for one of 25 s. A function's runs spread alike in
   all its configurations, by what was observed. Stages are independent; the paper also knows correlated ones.
 * All arms of a branch count as if they ran side by side. Of a map, every stage takes as long as the slowest of the most
@@ -35,11 +36,12 @@ import numpy as np
 from fairlead.model import Configuration, Invocation, Record
 from fairlead.policy.base import Action, Plan, Policy, Site, Start, View
 from fairlead.policy.kit.dispatching import Dispatcher, Ranked
+from fairlead.policy.kit.expected import expected_counts
 from fairlead.policy.kit.locality import Locality
 from fairlead.policy.kit.preplanned import Shrinking, step
 from fairlead.policy.orion.alternatives import alternatives, by_share
 from fairlead.policy.orion.planner import Limits, Planner, Sized
-from fairlead.policy.orion.prewarming import Prewarming, Run, expected_counts
+from fairlead.policy.orion.prewarming import Prewarming, Run
 
 
 @dataclass

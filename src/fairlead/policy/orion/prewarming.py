@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from math import ceil, sqrt
 
-from fairlead.model import Configuration, Workflow
+from fairlead.model import Configuration
 from fairlead.policy.base import View, Warm
 
 _PERIOD_S = 1.0
@@ -43,7 +43,7 @@ class Prewarming:
                 continue
             there = sum(instance.vgpus == vgpus for instance in view.instances(function))
             for _ in range(ceil(busy + 2 * sqrt(busy)) - there):
-                node = view.place(function, configuration, "fresh")
+                node = view.place(function, configuration, "fresh", evicts=False)
                 if node is None:
                     break
                 yield Warm(function, configuration, node)
@@ -63,18 +63,3 @@ class Prewarming:
                 busy, first = needs.get(key, (0.0, configuration))
                 needs[key] = (busy + seconds * count / window_s, first)
         return needs
-
-
-def expected_counts(workflow: Workflow) -> list[float]:
-    """For each stage how often a request runs it on average: by the arms of branches, the items of maps, and copies."""
-    by_name = {stage.name: stage for stage in workflow.stages}
-    taken: dict[str, float] = {}
-    counts = []
-    for stage in workflow.stages:
-        before = max((taken[name] for name in stage.after), default=1.0)
-        taken[stage.name] = before * (1.0 if stage.when is None else stage.when)
-        region = workflow.regions[stage.name]
-        items = by_name[region].map if region is not None else None
-        mean = sum(items) / 2 if items is not None else 1.0
-        counts.append(taken[stage.name] * mean * stage.compete)
-    return counts
