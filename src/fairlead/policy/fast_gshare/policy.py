@@ -3,27 +3,24 @@
 J. Gu, Y. Zhu, P. Wang, M. Chadha, M. Gerndt: FaST-GShare: Enabling Efficient Spatio-Temporal GPU Sharing in Serverless
 Computing for Deep Learning Inference, ICPP 2023: heuristic auto-scaling by the gap between observed and profiled
 requests per second (RPS), and placement by maximal rectangles. Implemented from its authors' slides and public
-controller, of which `tick_s` and `threshold` are; the paper itself was not available.
+controller, which the parameters are from; the paper itself was not available.
 
-**Differs from the paper**, which knows neither workflows nor batches nor vCPUs:
+**Differs from the paper**, which knows neither workflows nor batches nor vCPUs (more in docs/policies/fast-gshare.md):
 
 * A pod is of a workflow's function. A run may take the function's share of the SLO, in proportion to its average time.
 * The space is batch x vCPUs x vGPUs: quota 1, SM share the vGPUs, and per resource means per price of vCPUs and vGPUs.
-  Sizes for which another does as much with less are left out. There is none such among quotas and shares; among
-  batches the least throughput above a rate would often be that of a large pod with a small batch.
+  Sizes for which another does as much with less are left out.
 * Times are those that 95 % of runs keep, corrected by what was observed; there, profiled once.
-* The observed rate counts what has come since the last tick and what waits, as if that came once more: otherwise what
-  has piled up during a cold start would wait for ever. That new pods are multiplied by the growth of the rate, as in a
-  version of the public controller, is left out.
-* Every function has one pod of the most efficient size from the first arrival on, and keeps one, as the platform it
-  builds on keeps one replica. If there was no room, it comes with its first invocation, in the place of an idle one.
+* The observed rate also counts what waits, as if that came once more. That new pods are multiplied by the growth of
+  the rate, as in a version of the public controller, is left out.
+* Every function has one pod of the most efficient size from the first arrival on, and keeps one. If there was no room,
+  it comes with its first invocation, in the place of an idle one.
 * Where the size that the rule asks for finds no room, the most efficient that does is taken. Queues are given pods in
   turn. A pod goes to a warm instance that no other pod has, then to the kind of node where it is fastest, then by best
   area fit; the rule of the paper's selection is recalled, not read.
-* A pod takes what waits when it is free, up to its batch, the most efficient free pod first. It never waits for more.
-  It takes nothing before its instance is warm.
-* A pod that is closed leaves its instance to the platform's keep-alive, and a new one may find it warm.
-* Freed rectangles join at once, not when no other place is found.
+* A pod takes what waits when it is free, up to its batch, the most efficient free pod first; it never waits for more,
+  and takes nothing before its instance is warm.
+* A pod that is closed leaves its instance to the platform's keep-alive. Freed rectangles join at once.
 """
 
 from bisect import insort

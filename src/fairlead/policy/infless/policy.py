@@ -4,32 +4,25 @@ Y. Yang, L. Zhao, Y. Li, H. Zhang, J. Li, M. Zhao, X. Chen, K. Li: INFless: A Na
 High-Throughput Inference, ASPLOS 2022. Implemented from a description of its published controller: feasible
 configurations with their rates, greedy scale-out, and dispatch by rate with scale-in.
 
-**Differs from the paper:**
+**Differs from the paper** (docs/policies/infless.md says more of each):
 
-* It knows single functions. Here each function of each workflow is one, and its objective is the workflow's times the
-  part that its average time makes of the heaviest path through it; which rule ESG's authors used is not known to us.
-* The grid of threads and GPU percent is what a profile lists of it: as many vCPUs as the batch holds (two for a batch
-  of one) and half a device at most, unless nothing else keeps the objective. A vGPU is its part of a device's 100 %. A
-  node is one slot with all its devices; there, a socket with its GPU.
+* It knows single functions. Here each function of each workflow is one, with a part of the workflow's objective.
+* The grid of threads and GPU percent is what a profile lists of it; a node is one slot with all its devices.
 * Times are those that 95 % of runs keep, corrected by what was observed; there, measured once.
-* Rates are real numbers over the last ten seconds, and what waits is added as if it had to be worked off within such a
-  window; there, whole numbers of what came. The smallest batch is used for any rate that is not served, or a function
-  with a few requests per second would never get its last instance.
-* Scale-out is looked at every second, there every ten. Functions take turns, one instance each. An instance that starts
-  counts as capacity and is given nothing until it has started. Where there is no room, what has been given nothing
-  longest is deleted at once.
-* A queue is shared by the instances of a function: a batch starts on a free one, in proportion to the rates. There,
-  each request is sent to an instance by lottery and waits there. What is given nothing still takes what finds no other
-  instance free.
-* A batch that is not full at its time-out takes the smallest listed batch that holds it, on the same vCPUs and vGPUs.
-* The container of a deleted instance stays warm for as long as the platform keeps it, if it keeps memory only. The
-  paper's own keep-alive by histogram is not in the published code.
-* An objective that nothing keeps gives a function the quickest configuration of the smallest batch; there, none.
-  Without an objective, a batch waits as long as it runs.
-* The authors take a cluster to be large enough. Here a function that has work and no instance has others close theirs.
+* Rates are real numbers, to which what waits is added; the smallest batch is used for any rate that is not served.
+* Scale-out is looked at every second, there every ten, with one instance per function in turn. Where there is no room,
+  what has been given nothing longest is deleted at once, and then batches grow on the vCPUs and vGPUs that there are.
+* The first instance of a function serves; there, it is only kept warm. Where others have reserved all room it is
+  oversold. Its batch shrinks when it can no longer be filled.
+* A queue is shared by the instances of a function; there, each request is sent to one by lottery. The excess of the
+  rate is refused in even intervals, there by the same lottery (a virtual instance without a server), and only when
+  too many wait already and there is an objective.
+* A batch that is not full at its time-out takes the smallest listed batch that holds it.
+* The container of a deleted instance stays warm if it keeps memory only; there is no keep-alive by histogram.
+* An objective that nothing keeps gives the quickest configuration of the smallest batch; there, none.
 * The subset search is over numbers of equal instances, and ends after 50,000 combinations, there after a million.
-* Defects of the published code are left out: a wrong normaliser (it cancels within a function), best scores that
-  outlive a placement, deletion that is only simulated.
+* Defects of the published code are left out: a wrong normaliser, best scores that outlive a placement, deletion that
+  is only simulated.
 """
 
 from collections.abc import Iterator
@@ -126,7 +119,7 @@ class Infless(Policy):
             service = self._fleet.services[each.workflow, each.function]
             if service.refused and (each.request, each.function) not in met and view.is_waiting(each):
                 met.add((each.request, each.function))
-                if service.refuses(view.waiting(each.workflow, each.function)):
+                if service.refuses(view.waiting(*service.queue) - 1):
                     yield Reject(each.request, f"more requests than the instances of {each.function} can serve")
 
     def _serve(self, view: View) -> Iterator[Action]:
