@@ -6,7 +6,7 @@ from math import ceil, sqrt
 from fairlead.model import Configuration
 from fairlead.policy.base import Site, View, Warm
 from fairlead.policy.esg.planner import Planner
-from fairlead.policy.kit.expected import expected_counts
+from fairlead.policy.kit.expected import mean_items
 
 _WEIGHT = 0.1  # of the newest gap in the smoothed one
 _PERIOD_S = 1.0
@@ -18,10 +18,10 @@ class Warming:
 
     def __init__(self, site: Site, planner: Planner) -> None:
         self._planner = planner
-        self._counts = {
-            (name, stage.name): count
+        self._counts = {  # of runs per request; which arm of a branch it takes is not known, so that each counts
+            (name, stage.name): items * stage.compete
             for name, workflow in site.workflows.items()
-            for stage, count in zip(workflow.stages, expected_counts(workflow), strict=True)
+            for stage, items in zip(workflow.stages, mean_items(workflow), strict=True)
         }
         self._holds_slice = {name: function.idle_holds == "slice" for name, function in site.functions.items()}
         self._vgpus = sum(device.vgpus for node in site.cluster.nodes for device in node.devices)
