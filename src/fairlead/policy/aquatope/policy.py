@@ -45,7 +45,7 @@ from fairlead.policy.aquatope.pool import Pool
 from fairlead.policy.base import Action, Plan, Policy, Site, View
 from fairlead.policy.kit.dispatching import Dispatcher, Ranked
 from fairlead.policy.kit.expected import mean_items
-from fairlead.policy.kit.locality import Locality
+from fairlead.policy.kit.locality import Locality, keeps_slices
 from fairlead.policy.kit.options import all_options
 from fairlead.policy.kit.preplanned import Shrinking, step
 
@@ -115,9 +115,9 @@ class Aquatope(Policy):
             self._latency_s[name] = found.latency_s
         self._shrinking = Shrinking(known)
         # The minimum configuration that ESG's dispatcher may take after failures is not used: plans are fixed.
-        self._dispatcher = Dispatcher(
-            Locality(), maxsize, self._least, self._sizes().__getitem__, prepares=not self.prewarms
-        )
+        locality = Locality(keeps_slices=keeps_slices(site))
+        sizes = self._sizes().__getitem__
+        self._dispatcher = Dispatcher(locality, maxsize, self._least, sizes, prepares=not self.prewarms)
         self._trained = dict(self._planned)
         self._functions = site.functions
         self._kinds = frozenset(site.cluster.kinds)

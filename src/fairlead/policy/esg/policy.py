@@ -30,7 +30,7 @@ from fairlead.policy.base import Action, Policy, Site, View
 from fairlead.policy.esg.planner import Planner
 from fairlead.policy.esg.warming import Warming
 from fairlead.policy.kit.dispatching import Dispatcher
-from fairlead.policy.kit.locality import Locality
+from fairlead.policy.kit.locality import Locality, keeps_slices
 
 
 @dataclass
@@ -70,9 +70,9 @@ class Esg(Policy):
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         self._planner = Planner(site, self.paths, self.group_size, self.method, self.refresh_s, self.headroom)
-        holds_slices = any(function.idle_holds == "slice" for function in site.functions.values())
+        holds_slices = keeps_slices(site)
         self._dispatcher = Dispatcher(
-            Locality(),
+            Locality(keeps_slices=holds_slices),
             self.rounds,
             self._planner.least,
             self._planner.sizes,

@@ -9,7 +9,7 @@ from math import gcd
 from zlib import crc32
 
 from fairlead.model import Configuration, Invocation
-from fairlead.policy.base import View
+from fairlead.policy.base import Site, View
 
 
 def probes(hash: int, count: int) -> Iterator[int]:
@@ -22,6 +22,11 @@ def probes(hash: int, count: int) -> Iterator[int]:
         index = (index + step) % count
 
 
+def keeps_slices(site: Site) -> bool:
+    """Whether idle containers of any function keep their slice of a device."""
+    return any(function.idle_holds == "slice" for function in site.functions.values())
+
+
 def home(view: View, workflow: str, function: str) -> str | None:
     """The node where a function of a workflow is at home; None while no node is up."""
     nodes = view.nodes
@@ -31,9 +36,14 @@ def home(view: View, workflow: str, function: str) -> str | None:
 
 
 class Locality:
-    """Finds a node for a batch. Homes are kept until a node comes or goes."""
+    """Finds a node for a batch. Homes are kept until a node comes or goes.
 
-    def __init__(self) -> None:
+    Where idle containers keep their slice of a device and their vCPUs (`keeps_slices`), a run with more vCPUs than its
+    container had may drive out others; what does not is tried first.
+    """
+
+    def __init__(self, *, keeps_slices: bool = False) -> None:
+        self._evicts = (False, True) if keeps_slices else (True,)
         self._homes: dict[tuple[str, str], str | None] = {}
         self._near: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}  # of the last head of a queue, with its id
         self._at_once: dict[str, bool] = {}  # by function: whether a start takes no time
@@ -76,19 +86,23 @@ class Locality:
     ) -> tuple[Configuration, str] | None:
         """The first of these configurations with a warm container that fits, and where: by its data, at home, or any.
 
-        Where starting takes no time, everything counts as warm.
+        What drives out no other warm container comes first, of all configurations. Where starting takes no time,
+        everything counts as warm.
         """
         function = invocation.function
         if self._starts_at_once(view, function):
             return self.find_cold(view, invocation, ranked)
         spots = self.near(view, invocation)
-        for configuration in ranked:
-            for node in spots:
-                if view.is_warm(function, configuration, node) and view.fits(function, configuration, node):
-                    return configuration, node
-            found = view.place(function, configuration, "warm")
-            if found is not None:
-                return configuration, found
+        for evicts in self._evicts:
+            for configuration in ranked:
+                for node in spots:
+                    if view.is_warm(function, configuration, node) and view.fits(
+                        function, configuration, node, evicts=evicts
+                    ):
+                        return configuration, node
+                found = view.place(function, configuration, "warm", evicts=evicts)
+                if found is not None:
+                    return configuration, found
         return None
 
     def _starts_at_once(self, view: View, function: str) -> bool:

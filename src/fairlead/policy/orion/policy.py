@@ -37,7 +37,7 @@ from fairlead.model import Configuration, Invocation, Record
 from fairlead.policy.base import Action, Plan, Policy, Site, Start, View
 from fairlead.policy.kit.dispatching import Dispatcher, Ranked
 from fairlead.policy.kit.expected import expected_counts
-from fairlead.policy.kit.locality import Locality
+from fairlead.policy.kit.locality import Locality, keeps_slices
 from fairlead.policy.kit.preplanned import Shrinking, step
 from fairlead.policy.orion.alternatives import alternatives, by_share
 from fairlead.policy.orion.planner import Limits, Planner, Sized
@@ -98,7 +98,7 @@ class Orion(Policy):
         self._shrinking = Shrinking(known)
         # What is missing is started by rate alone: a container that starts beside a full cluster takes room from those
         # that run, for longer than a request lasts.
-        parts = (Locality(), self.rounds, least.__getitem__, sizes.__getitem__)
+        parts = (Locality(keeps_slices=keeps_slices(site)), self.rounds, least.__getitem__, sizes.__getitem__)
         self._dispatcher = Dispatcher(*parts, prepares=not self.prewarms)
         self._prewarming = Prewarming(self._expected) if self.prewarms else None
         self._plans: dict[int, Sized] = {}  # by request
