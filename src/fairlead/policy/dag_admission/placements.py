@@ -73,7 +73,8 @@ class DagPlan:
             seconds = np.array([run_s(way) + (0.0 if way.has_seats else way.cold_s) for way in self.ways[stage]])
             own = seconds[self._choices[:, stage]]
             ends.append(own + np.max([ends[j] for j in before], axis=0) if before else own)
-        return np.max(ends, axis=0)
+        latest: Floats = np.max(ends, axis=0)
+        return latest
 
     def missing(self, has_instance: Callable[[Way], bool]) -> NDArray[np.intp]:
         """Of each placement, how many of its stages that could be warm have no instance."""

@@ -23,8 +23,8 @@ feasible one is booked, and the request is refused at once if there is none.
   nothing, one request at a time is admitted on declared durations, to learn from.
 * Late work is moved, with what depends on it; a request that cannot be in time any more is dropped.
 * Placements that are too slow by safe durations are left out before the sample is taken, unless all are.
-* A refused request is rehearsed as if instances started at once; those with which it would have been in time are started
-  for the requests that follow. The report loads a placement when a request needs it.
+* A refused request is rehearsed as if instances started at once; those with which it would have been in time are
+  started for the requests that follow. The report loads a placement when a request needs it.
 * `keep_room` books room for expected requests of workflows with tighter objectives.
 * `shared_map` has the defect that explains the published table: one placement per workflow, drawn anew on each
   arrival and shared by all its requests, and no request is refused.
