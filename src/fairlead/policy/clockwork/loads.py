@@ -43,7 +43,7 @@ class Loads:
                 self.board.changed(load.function, view.now)
             elif load.instance in ready:
                 if self.was_asked:
-                    worker.ladders[load.function].load.learn(view.now - load.start)
+                    worker.ladders[load.function].load.learn(view.now - load.start, view.now)
                 self._forget(worker, load)
                 self.board.hold(worker, load.function, view.now)
 
