@@ -102,7 +102,7 @@ def test_after_one_slow_batch_requests_are_admitted_again():
     # 1200; a second and the declared time later, at 2210, the estimate is 10 ms again.
     arrivals = [0.0, *range(1250, 4000, 50)]
     functions = {"a": declared(0.010, sensitivity=1.0)}
-    pressures = (PressureChange(node="n0", at_s=0, pressure=119), PressureChange(node="n0", at_s=0.005, pressure=0))
+    pressures = (PressureChange(node="n0", at_s=0, pressure=119), PressureChange(node="n0", at_s=1.2, pressure=0))
     where = scenario(
         functions, arrivals=[at * MS for at in arrivals], on=cluster(1, vcpus=1), slo_s=0.15, pressures=pressures
     )
@@ -113,12 +113,12 @@ def test_after_one_slow_batch_requests_are_admitted_again():
 
 
 def test_a_batch_size_that_was_slow_once_is_formed_again():
-    # Declared 12 ms for a batch of four; the first takes 120 times as long. Later fours are batched again.
+    # Declared 12 ms for a batch of four; the first takes 100 times as long. From 2212 on, fours are batched again.
     rows = (Row(batch=1, seconds=0.010), Row(batch=4, seconds=0.012))
-    pressures = (PressureChange(node="n0", at_s=0, pressure=119), PressureChange(node="n0", at_s=0.005, pressure=0))
+    pressures = (PressureChange(node="n0", at_s=0, pressure=99), PressureChange(node="n0", at_s=1.2, pressure=0))
     where = scenario(
         {"a": declared(Table(rows), sensitivity=1.0)},
-        arrivals=[0.0] * 4 + [2.0] * 4 + [3.0] * 4,
+        arrivals=[0.0] * 4 + [1.5] * 4 + [3.0] * 4,
         on=cluster(1, vcpus=1),
         slo_s=0.15,
         pressures=pressures,
