@@ -1,20 +1,21 @@
 """What Clockwork expects: the greatest of the last ten measurements, per model and batch size."""
 
 import pytest
-from clockwork_runs import MS, model, outcomes, run, world
+from clockwork_runs import MS, batches, model, outcomes, run, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.policy.clockwork.ladder import Window, make_ladder
 from fairlead.profile import Row, ScalingLaw, Table, space
 from fairlead.testing import cluster, declared, scenario, site_of
+from fairlead.workload import PressureChange
 
 
 def test_an_estimate_begins_as_declared_and_follows_what_is_measured():
     window = Window(5.0, 3)
     seen = []
     for measured in (4.0, 7.0, 4.0, 4.0, 4.0):
-        window.learn(measured)
+        window.learn(measured, now=0.0)
         seen.append(window.seconds)
     # The declared 5 is the oldest of three; 7 stays until it is the fourth last.
     assert seen == [5.0, 7.0, 7.0, 7.0, 4.0]
@@ -25,7 +26,7 @@ def test_an_estimate_begins_as_declared_and_follows_what_is_measured():
 def test_an_estimate_is_the_greatest_of_the_last(measured, remember):
     window = Window(3.0, remember)
     for seconds in measured:
-        window.learn(seconds)
+        window.learn(seconds, now=0.0)
     assert window.seconds == max([3.0, *measured][-remember:])
 
 
@@ -53,7 +54,7 @@ def test_a_batch_counts_once_for_all_its_members():
 def test_batch_sizes_have_estimates_of_their_own():
     ladder = ladder_of(world({"a": model(3, 4, 6)}, {"a": [0]}))
     assert [rung.run.seconds for rung in ladder.rungs] == [3 * MS, 4 * MS, 6 * MS]
-    ladder.holding(3).run.learn(30 * MS)
+    ladder.holding(3).run.learn(30 * MS, now=0.0)
     assert [rung.batch for rung in ladder.allowed(0.025)] == [2, 1]
     assert [rung.batch for rung in ladder.allowed(0.001)] == [1]
     assert ladder.holding(99).batch == 4
@@ -81,3 +82,45 @@ def test_a_device_gives_the_fastest_share_and_a_slot_the_cheapest():
     rows = (Row(vgpus=1, seconds=0.4), Row(vgpus=4, seconds=0.1), Row(batch=2, vgpus=1, seconds=0.5))
     shared = scenario({"a": declared(Table(rows))}, on=cluster(1, vgpus=4))
     assert [rung.configuration.vgpus for rung in ladder_of(shared).rungs] == [4]
+
+
+def test_what_was_not_measured_for_a_while_is_forgotten_but_for_the_least():
+    window = Window(5.0, 3)
+    window.learn(7.0, now=10.0)
+    window.forget(before=15.0)  # not before 10 + 5: long runs are measured less often
+    assert window.seconds == 7.0
+    window.forget(before=15.1)
+    assert window.seconds == 5.0
+    window.learn(4.0, now=20.0)
+    window.learn(9.0, now=21.0)
+    window.forget(before=40.0)
+    assert window.seconds == 4.0
+
+
+def test_after_one_slow_batch_requests_are_admitted_again():
+    # The first run takes 120 times the declared 10 ms: by that estimate no request can be in time. The batch ends at
+    # 1200; a second and the declared time later, at 2210, the estimate is 10 ms again.
+    arrivals = [0.0, *range(1250, 4000, 50)]
+    functions = {"a": declared(0.010, sensitivity=1.0)}
+    pressures = (PressureChange(node="n0", at_s=0, pressure=119), PressureChange(node="n0", at_s=1.2, pressure=0))
+    where = scenario(
+        functions, arrivals=[at * MS for at in arrivals], on=cluster(1, vcpus=1), slo_s=0.15, pressures=pressures
+    )
+    recording = run(where)
+    assert recording.invocations["end"][0] == pytest.approx(1.2)
+    late = [at for at, outcome in zip(arrivals, outcomes(recording), strict=True) if outcome == "rejected"]
+    assert late == list(range(1250, 2250, 50))
+
+
+def test_a_batch_size_that_was_slow_once_is_formed_again():
+    # Declared 12 ms for a batch of four; the first takes 100 times as long. From 2212 on, fours are batched again.
+    rows = (Row(batch=1, seconds=0.010), Row(batch=4, seconds=0.012))
+    pressures = (PressureChange(node="n0", at_s=0, pressure=99), PressureChange(node="n0", at_s=1.2, pressure=0))
+    where = scenario(
+        {"a": declared(Table(rows), sensitivity=1.0)},
+        arrivals=[0.0] * 4 + [1.5] * 4 + [3.0] * 4,
+        on=cluster(1, vcpus=1),
+        slo_s=0.15,
+        pressures=pressures,
+    )
+    assert [size for *_, size in batches(run(where))] == [4, 1, 1, 1, 1, 4]

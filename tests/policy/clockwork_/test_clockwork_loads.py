@@ -3,6 +3,7 @@
 import pytest
 from clockwork_runs import MS, batches, lives, model, outcomes, run, world
 
+from fairlead.profile import Row, Table
 from fairlead.testing import cluster, declared, scenario
 
 
@@ -116,3 +117,23 @@ def test_vcpu_slots_are_workers_without_a_gpu():
     where = scenario(declared(0.1), arrivals=(0.0,) * 4, on=cluster(1, vcpus=4), slo_s=0.25)
     recording = run(where, deadline_margin_s=0.0)
     assert set(outcomes(recording)) == {"completed"}
+
+
+def test_a_model_is_loaded_where_it_is_fast_before_where_it_is_slow():
+    # The slots come first by their number, and are as idle as the second GPU; there a run takes seven times as long.
+    rows = (Row(kind="gpu", vcpus=0, vgpus=1, seconds=0.08), Row(kind="cpu", vcpus=1, seconds=0.56))
+    functions = {"a": declared(Table(rows), cold_start_s=0.1, idle_holds="memory")}
+    on = cluster(2, vcpus=2, kind="cpu", beside=cluster(2, vcpus=0, vgpus=1, kind="gpu"))
+    recording = run(scenario(functions, arrivals=[0.05 * i for i in range(60)], on=on, slo_s=0.8))
+    assert recording.instances.sort("instance")["device"].to_list()[:2] == [0, 0]
+    assert recording.invocations.filter(recording.invocations["device"] == 0).height >= 40
+
+
+def test_a_model_that_is_used_is_not_unloaded_within_the_time_of_loading_it_again():
+    # A slice is held while its model is idle, and there is one. "a" is used every 100 ms and takes 500 to load, so "b"
+    # gets no place; when "a" has not been used for 500 ms, it makes way.
+    models = {name: declared(Table((Row(vcpus=0, vgpus=1, seconds=0.01),)), cold_start_s=0.5) for name in "ab"}
+    arrivals = {"a": list(range(0, 2000, 100)), "b": [1000, 1500, 2300, 2500, 3400]}
+    recording = run(world(models, arrivals, vgpus=1))
+    assert lives(recording) == [("a", 0, "retired"), ("b", 2500, None)]
+    assert outcomes(recording)[-1] == "completed"

@@ -3,8 +3,9 @@
 import pytest
 from clockwork_runs import MS, batches, model, outcomes, run, world
 
+from fairlead.engine import simulate
 from fairlead.model import SLO, Stage, Workflow
-from fairlead.policy import make_policy
+from fairlead.policy import Reject, make_policy
 from fairlead.policy.clockwork.board import waits_after
 from fairlead.policy.clockwork.policy import Clockwork
 from fairlead.policy.kit.remaining import least_after
@@ -119,6 +120,29 @@ def test_later_stages_are_left_their_time():
     assert (recording.requests["end"] <= recording.requests["deadline"]).all()
 
 
+@pytest.mark.parametrize("interval_s", [1.0, 0.02], ids=["idle", "busy"])
+def test_a_refusal_never_offers_what_would_have_been_in_time(interval_s):
+    # Three stages of 10, 20 and 10 ms on two vCPUs, due in 150 ms. At one request a second all are admitted; at 50 a
+    # second, 2,000 ms of work come per second, and some are refused with an offer that is too late.
+    functions = {"a": declared(0.010), "b": declared(0.020), "c": declared(0.010)}
+    chain = {"main": ("a", "b", "c")}
+    offers = []
+
+    class Watched(Clockwork):
+        def decide(self, view):
+            for action in super().decide(view):
+                if isinstance(action, Reject) and action.offer_latency_s is not None:
+                    offers.append(action.offer_latency_s)
+                yield action
+
+    arrivals = [interval_s * i for i in range(50)] * (1 if interval_s == 1.0 else 3)
+    where = scenario(functions, workflows=chain, arrivals=sorted(arrivals), on=cluster(1, vcpus=2), slo_s=0.15)
+    recording = simulate(where, Watched())
+    assert all(offer_s > 0.15 for offer_s in offers)
+    assert (len(offers) == 0) == (interval_s == 1.0)
+    assert interval_s < 1.0 or set(outcomes(recording)) == {"completed"}
+
+
 def test_of_a_branch_only_the_shortest_arm_must_follow():
     stages = (
         Stage(name="look", function="quick"),
@@ -146,7 +170,14 @@ def test_what_no_worker_can_run_is_refused():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("horizon_s", -1.0), ("latest_start_s", float("inf")), ("max_exec_s", 0.0), ("max_batch", 0), ("measurements", 0)],
+    [
+        ("horizon_s", -1.0),
+        ("latest_start_s", float("inf")),
+        ("max_exec_s", 0.0),
+        ("max_batch", 0),
+        ("measurements", 0),
+        ("memory_s", 0.0),
+    ],
 )
 def test_parameters_out_of_range_are_named(name, value):
     with pytest.raises(ValueError, match=name):

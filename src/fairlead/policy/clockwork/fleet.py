@@ -18,10 +18,11 @@ _LEAST_LOAD = 0.01  # an idle worker's load, so that its inverse is finite
 class Fleet:
     """The workers of a site, those on lost nodes included."""
 
-    def __init__(self, site: Site, max_batch: int, remember: int) -> None:
+    def __init__(self, site: Site, max_batch: int, remember: int, memory_s: float) -> None:
         self._site = site
         self._max_batch = max_batch
         self._remember = remember
+        self._memory_s = memory_s
         self._ladders: dict[object, Mapping[str, Ladder]] = {}
         self._on: dict[str, list[Worker]] = {}  # workers by node
         self.holders: dict[str, list[Worker]] = {name: [] for name in site.functions}
@@ -137,6 +138,13 @@ class Fleet:
         loads = not self.holders[function] or function in self.cold
         makes = self.makes[function]
         return min((m.least.run.seconds + (m.load.seconds if loads else 0.0) for m in makes), default=inf)
+
+    def forget(self, function: str, now: float) -> None:
+        """Forget the measured times of a function that were not measured for too long."""
+        for make in self.makes[function]:
+            make.load.forget(now - self._memory_s)
+            for rung in make.rungs:
+                rung.run.forget(now - self._memory_s)
 
     def _kit(self, node: Node, device: int | None) -> Mapping[str, Ladder]:
         """The ladders of everything that can run on a device, shared by all devices like it."""

@@ -1,7 +1,9 @@
 """The batch sizes in which a function can run on a worker, and how long each is expected to take.
 
 Every batch size of a function has the same share of the worker, so that one loaded instance serves them all. An
-estimate is the greatest of the last measurements; the declared time stands for the first of them.
+estimate is the greatest of the last measurements; the declared time stands for the first of them. What has not been
+measured for a while is forgotten but for the least of it: a function that once took so long that all its requests
+looked late would never run, and never be measured, again.
 """
 
 from collections import deque
@@ -16,16 +18,27 @@ from fairlead.profile import Estimate
 class Window:
     """The greatest of the last `remember` measurements, of which a declared time is the first."""
 
-    __slots__ = ("_last", "seconds")
+    __slots__ = ("_declared_s", "_last", "_measured", "seconds")
 
     def __init__(self, declared_s: float, remember: int) -> None:
+        self._declared_s = declared_s
         self._last = deque([declared_s], maxlen=remember)
+        self._measured = inf  # when it last was, until it is forgotten
         self.seconds = declared_s
 
-    def learn(self, measured_s: float) -> None:
+    def learn(self, measured_s: float, now: float) -> None:
         """Take in one measurement, and forget the oldest if there are too many."""
         self._last.append(measured_s)
+        self._measured = now
         self.seconds = max(self._last)
+
+    def forget(self, before: float) -> None:
+        """If nothing was measured since this instant, expect the least of what is remembered or declared."""
+        if self._measured + self._declared_s < before:  # long runs are measured less often
+            self.seconds = min(self._declared_s, *self._last)
+            self._last.clear()
+            self._last.append(self.seconds)
+            self._measured = inf
 
 
 @dataclass(slots=True, eq=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from fairlead.policy.base import Action, Retire, View, Wake, Warm
 from fairlead.policy.clockwork.board import Board
@@ -16,8 +17,10 @@ class Loads:
     board: Board
     runs: Runs
     max_wait_s: float
-    is_blocked: bool = False  # until something ends, there is no place for what is wanted most
+    is_blocked: bool = False  # there is no place for what is wanted most, until something ends or `_until`
     _loaders: list[Worker] = field(default_factory=list)  # those that load something, or will
+    _loaded: dict[tuple[str, str], float] = field(default_factory=dict)  # when a function was last loaded on a node
+    _until: float = inf  # when a model has not been used for long enough to make way
     _wake: float = 0.0  # when it asked to be called; 0 if not
     was_asked: bool = False  # whether something waited when the last decision was made
 
@@ -43,16 +46,19 @@ class Loads:
                 self.board.changed(load.function, view.now)
             elif load.instance in ready:
                 if self.was_asked:
-                    worker.ladders[load.function].load.learn(view.now - load.start)
+                    worker.ladders[load.function].load.learn(view.now - load.start, view.now)
                 self._forget(worker, load)
+                self._loaded[worker.node, load.function] = view.now
                 self.board.hold(worker, load.function, view.now)
 
     def choose(self, view: View) -> Iterator[Action]:
         """Load what is wanted most, as long as there is a place for it."""
         board, now = self.board, view.now
-        if 0 < self._wake <= now:
-            self._wake = 0.0
+        if self._until <= now or 0 < self._wake <= now:
             self.is_blocked = False
+            self._until = inf
+        if self._wake <= now:
+            self._wake = 0.0
         while not self.is_blocked and (function := board.wishes.take()) is not None:
             queue = board.queues[function]
             yield from self.runs.give_up(view, function, now + board.fleet.quickest_s(function))
@@ -68,6 +74,8 @@ class Loads:
             if worker is None:
                 board.want(function, now)
                 self.is_blocked = True
+                able = board.fleet.able[function]
+                self._until = min((at for worker in able for at in worker.recent(now).values()), default=inf)
                 if queue and not board.fleet.holders[function] and not now < self._wake <= queue.head.target:
                     self._wake = queue.head.target  # when it can be dropped at the latest
                     yield Wake(self._wake)
@@ -77,7 +85,7 @@ class Loads:
 
     def start(self, view: View, worker: Worker, load: Load) -> Iterator[Action]:
         """Start a planned load whose turn has come; one that waited too long leaves the plan."""
-        makes_way = worker.in_the_way(self.board.fleet.size(worker, load.function, is_idle=False), view.now)
+        makes_way = self._makes_way(view, worker, load.function)
         if view.now > load.start + self.max_wait_s or makes_way is None:
             worker.plan.popleft()
             self._forget(worker, load)
@@ -108,7 +116,7 @@ class Loads:
             return worker.load + demand * fleet.slowness(worker, function), len(worker.resident), worker.index
 
         for worker in sorted(free, key=merit):
-            if worker.in_the_way(fleet.size(worker, function, is_idle=False), now) is None:
+            if self._makes_way(view, worker, function) is None:
                 continue
             if worker.loads_beside(function):
                 if self._fits(view, worker, function):
@@ -128,8 +136,7 @@ class Loads:
         start = now if beside else worker.available(now)
         load = Load(function, start, start + ladder.load.seconds)
         if beside:
-            makes_way = worker.in_the_way(board.fleet.size(worker, function, is_idle=False), now)
-            yield from self._warm(view, worker, load, makes_way or [])
+            yield from self._warm(view, worker, load, self._makes_way(view, worker, function) or [])
         else:
             worker.plan.append(load)
             board.dirty.add(worker)
@@ -147,12 +154,34 @@ class Loads:
         load.instance = view.instances(load.function)[-1].id
         load.start, load.finish = view.now, view.now + ladder.load.seconds
 
+    def _makes_way(self, view: View, worker: Worker, function: str) -> list[str] | None:
+        """What must be unloaded to load a model; None if it cannot be loaded now.
+
+        A model that was used within the time of loading it again makes way only for requests that can still be served
+        in time. Otherwise models that take longer to load than requests may wait would displace each other for ever.
+        """
+        queue, ladder = self.board.queues[function], worker.ladders[function]
+        kept = worker.in_use()
+        if not queue or view.now + ladder.load.seconds + ladder.least.run.seconds > queue.head.target:
+            kept.update(worker.recent(view.now))
+        return worker.in_the_way(self.board.fleet.size(worker, function, is_idle=False), kept)
+
     def _fits(self, view: View, worker: Worker, function: str) -> bool:
-        """Whether a load can start now; a view also says yes to a run that would wait for an instance to start."""
+        """Whether a load can start now; a view also says yes to a run that would wait for an instance to start.
+
+        Where loads take no time, one on a vCPU slot must not displace what was loaded at this very instant: functions
+        would displace each other without end.
+        """
         configuration = worker.ladders[function].least.configuration
-        return view.fits(function, configuration, worker.node, worker.device) and all(
-            instance.is_ready or instance.node != worker.node for instance in view.instances(function)
-        )
+        if not view.fits(function, configuration, worker.node, worker.device) or any(
+            not instance.is_ready and instance.node == worker.node for instance in view.instances(function)
+        ):
+            return False
+        takes_time = worker.device is not None or worker.ladders[function].load.seconds > 0
+        if takes_time or view.fits(function, configuration, worker.node, evicts=False):
+            return True
+        first = next(iter(view.idle(worker.node)), None)  # it would be evicted
+        return first is None or self._loaded.get((worker.node, first.function)) != view.now
 
     def _forget(self, worker: Worker, load: Load) -> None:
         self._loaders.remove(worker)

@@ -58,7 +58,8 @@ class Clockwork(Policy):
         max_exec_s: Batches that are expected to take longer are not formed, except the smallest; positive.
         max_batch: The largest batch, at least 1.
         max_load_wait_s: A load that cannot begin so soon is not planned, or given up; not negative.
-        measurements: An estimate is the greatest of so many last measurements, at least 1.
+        measurements: An estimate is the greatest of this number of last measurements, at least 1.
+        memory_s: Times of a batch size that were not measured for this long are forgotten; positive.
     """
 
     paper: ClassVar[str] = "Clockwork (OSDI 2020)"
@@ -70,20 +71,22 @@ class Clockwork(Policy):
     max_batch: int = 16
     max_load_wait_s: float = 0.025
     measurements: int = 10
+    memory_s: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("deadline_margin_s", "horizon_s", "latest_start_s", "max_load_wait_s"):
             value = getattr(self, name)
             if not 0 <= value < inf:
                 raise ValueError(f"{name} must be finite and not negative; got {value}.")
-        if not 0 < self.max_exec_s < inf:
-            raise ValueError(f"max_exec_s must be positive and finite; got {self.max_exec_s}.")
+        for name in ("max_exec_s", "memory_s"):
+            if not 0 < getattr(self, name) < inf:
+                raise ValueError(f"{name} must be positive and finite; got {getattr(self, name)}.")
         for name in ("max_batch", "measurements"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
-        fleet = Fleet(site, self.max_batch, self.measurements)
+        fleet = Fleet(site, self.max_batch, self.measurements, self.memory_s)
         wait_s = self.horizon_s + self.max_exec_s  # behind what a worker has planned already
         self._board = Board(site, fleet, self.deadline_margin_s, self.max_exec_s, wait_s)
         self._runs = Runs(self._board, self.horizon_s, self.latest_start_s)
@@ -145,6 +148,7 @@ class Clockwork(Policy):
             yield Reject(invocation.request, f"no worker can run {function}")
             return
         entry = board.entry(invocation, now)
+        board.fleet.forget(function, now)
         finish = min(board.fleet.soonest(function, now))
         if finish <= entry.target:
             board.put([entry], function, now)

@@ -28,9 +28,9 @@ class Runs:
                 action.is_measured = True
                 ladder = worker.ladders[record.function]
                 run_s = record.end - record.start - record.cold_s - record.transfer_s
-                ladder.holding(record.batch_size).run.learn(run_s)
+                ladder.holding(record.batch_size).run.learn(run_s, record.end)
                 if record.cold_s > 0:
-                    ladder.load.learn(record.cold_s)
+                    ladder.load.learn(record.cold_s, record.end)
             action.left -= 1
             if not action.left:
                 self.board.dirty.add(worker)

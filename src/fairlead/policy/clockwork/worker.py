@@ -93,16 +93,22 @@ class Worker:
             self.resident[function] = self.resident.pop(function)
             self.last_use[function] = now
 
-    def in_the_way(self, size: Size, now: float) -> list[str] | None:
+    def in_use(self) -> set[str]:
+        """The functions that run, are being loaded or are planned here."""
+        return {action.function for action in (self.running, self.loading, *self.plan) if action is not None}
+
+    def recent(self, now: float) -> dict[str, float]:
+        """The functions that were used within the time that it takes to load them again, and when that has passed."""
+        until = {name: used + self.ladders[name].load.seconds for name, used in self.last_use.items()}
+        return {name: at for name, at in until.items() if now < at}
+
+    def in_the_way(self, size: Size, kept: set[str]) -> list[str] | None:
         """What must be unloaded to load a model of this size, least recently used first; None if it cannot be loaded.
 
-        What runs, is being loaded or is planned here stays. So does what was used within the time of loading it again:
-        otherwise models that take long to load would displace each other and never run.
+        Functions in `kept` stay.
         """
         if self.device is None:
             return []
-        busy = {action.function for action in (self.running, self.loading, *self.plan) if action is not None}
-        busy.update(f for f, used in self.last_use.items() if now < used + self.ladders[f].load.seconds)
         device = self.host.devices[self.device]
         missing_gb = sum(held.memory_gb for held in self.resident.values()) + size.memory_gb - device.memory_gb
         missing_vgpus = sum(held.vgpus for held in self.resident.values()) + size.vgpus - device.vgpus
@@ -110,7 +116,7 @@ class Worker:
         for other, held in self.resident.items():
             if missing_gb <= _LEAST and missing_vgpus <= _LEAST:
                 break
-            if other not in busy and (
+            if other not in kept and (
                 (missing_gb > _LEAST and held.memory_gb) or (missing_vgpus > _LEAST and held.vgpus)
             ):
                 found.append(other)
