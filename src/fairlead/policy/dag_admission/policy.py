@@ -23,8 +23,8 @@ feasible one is booked, and the request is refused at once if there is none.
   nothing, one request at a time is admitted on declared durations, to learn from.
 * Late work is moved, with what depends on it; a request that cannot be in time any more is dropped.
 * Placements that are too slow by safe durations are left out before the sample is taken, unless all are.
-* A refused request is rehearsed as if instances started at once; those with which it would have been in time are started
-  for the requests that follow. The report loads a placement when a request needs it.
+* A refused request is rehearsed as if instances started at once; those with which it would have been in time are
+  started for the requests that follow. The report loads a placement when a request needs it.
 * `keep_room` books room for expected requests of workflows with tighter objectives.
 * `shared_map` has the defect that explains the published table: one placement per workflow, drawn anew on each
   arrival and shared by all its requests, and no request is refused.
@@ -323,19 +323,20 @@ class DagAdmission(Policy):
             calendar.seats.expire(place, now)
         stuck: set[Place] = set()
         while calendar.touched:
-            for place in sorted(calendar.touched, key=lambda place: place.index):
-                calendar.touched.discard(place)
-                for booking in list(place.planned):
-                    waiting = booking.waiting
-                    if waiting and not booking.is_running and booking in place.planned:
-                        is_due = booking.start <= now
-                        if is_due and len(waiting) < len(booking.members):
-                            self._ledger.split(view, booking)
-                        can_begin = len(waiting) == len(booking.members) and calendar.can_begin(booking, now)
-                        if can_begin:
-                            yield from self._begin(view, booking)
-                        if not booking.is_running and (can_begin or is_due):
-                            stuck.add(place)
+            place = min(calendar.touched, key=lambda place: place.index)
+            calendar.touched.discard(place)
+            for booking in place.startable(now):
+                waiting = booking.waiting
+                if not waiting or not booking.is_planned:
+                    continue
+                is_due = booking.start <= now
+                if is_due and len(waiting) < len(booking.members):
+                    self._ledger.split(view, booking)
+                if len(waiting) == len(booking.members) and calendar.can_begin(booking, now):
+                    yield from self._begin(view, booking)
+                    (calendar.touched if booking.is_running else stuck).add(place)
+                elif is_due:
+                    stuck.add(place)
         calendar.touched |= stuck
 
     def _begin(self, view: View, booking: Booking) -> Iterator[Action]:
