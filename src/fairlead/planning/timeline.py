@@ -10,6 +10,7 @@ from math import inf
 Demand = tuple[tuple[int, int], ...]
 
 
+_LONG = 64  # how many segments there are where searches are remembered
 _REMEMBERED = 8  # for how many demands the last search is remembered
 _ROUNDING = 1e-9
 
@@ -17,8 +18,9 @@ _ROUNDING = 1e-9
 class Timeline:
     """Free amounts from now on. Segment i lasts from `times[i]` to `times[i + 1]`, the last one for ever.
 
-    The last search for each demand is remembered as (after, duration, start): no instant from `after` on and before
-    `start` has the demand free for this duration or longer. A search behind a long line of bookings begins there.
+    Where there are many segments, the last search for each demand is remembered as (after, duration, start): no
+    instant from `after` on and before `start` has the demand free for this duration or longer. A search behind a long
+    line of bookings begins there.
     """
 
     __slots__ = ("_searched", "capacity", "free", "times")
@@ -32,6 +34,10 @@ class Timeline:
     def earliest(self, after: float, duration: float, demand: Demand) -> float:
         """The first instant, not before `after`, from which the demand is free for `duration`; infinity if never."""
         searched = self._searched
+        if len(self.times) < _LONG:
+            if searched:
+                searched.clear()
+            return self._search(after, duration, demand)
         known = searched.get(demand)
         if known is None or after < known[0] or duration < known[1]:
             start = self._search(after, duration, demand)

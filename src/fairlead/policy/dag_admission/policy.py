@@ -55,6 +55,8 @@ from fairlead.policy.dag_admission.slots import Slots
 from fairlead.policy.dag_admission.tasks import Way, ways_of
 from fairlead.policy.kit.reservations import held_by
 
+_LOOKS = 10  # how often per latency objective it is checked whether there is still no room for refused requests
+
 
 @dataclass
 class DagAdmission(Policy):
@@ -171,7 +173,8 @@ class DagAdmission(Policy):
         if best is None:
             yield from self._refuse(view, request, dag, offer)
             self._refused_at = now
-            if not (yield from self._start_ahead(view, request, dag, tried)):
+            is_full = now - self._full_at < (request.deadline - request.arrival) / _LOOKS
+            if not is_full and not (yield from self._start_ahead(view, request, dag, tried)):
                 self._full_at = now  # it was refused for want of room, not of warm instances
             return
         stretched = [best.promise.bookings[task] for task, before in enumerate(best.joined) if before is not None]
