@@ -124,3 +124,39 @@ def test_forgetting_changes_nothing_from_then_on():
     timeline.forget(3.5)
     assert len(timeline.times) == 3  # until 5, until 6, and for ever
     assert [timeline.free_at(instant) for instant in (3.5, 5, 6)] == [[0], [1], [2]]
+
+
+steps = st.one_of(
+    st.tuples(st.just("take"), instants, instants, demands),
+    st.tuples(st.just("give"), st.integers(0, 9)),
+    st.tuples(st.just("ask"), instants, instants, demands),
+)
+
+
+@given(steps=st.lists(steps, max_size=40))
+@settings(max_examples=150, deadline=None)
+def test_what_was_searched_before_changes_no_answer(steps):
+    timeline, model, taken = Timeline(CAPACITY), ByInstant(), []
+    for later in range(2 * END, 20 * END, 2):  # enough segments for searches to be remembered
+        timeline.take(later, later + 1, ((0, 1),))
+    for what, *values in steps:
+        if what == "take":
+            taken.append(values)
+            timeline.take(*values)
+            model.change(*values, -1)
+        elif what == "give" and values[0] < len(taken):
+            timeline.give(*taken[values[0]])
+            model.change(*taken.pop(values[0]), 1)
+        elif what == "ask":
+            after, duration, demand = values
+            assert timeline.earliest(after, min(duration, 2 * END - after), demand) == model.earliest(*values)
+
+
+def test_it_is_overdrawn_only_where_more_was_taken_than_there_is():
+    timeline = Timeline(CAPACITY)
+    timeline.take(2, 4, ((0, 3),))
+    timeline.take(3, 6, ((0, 3),))
+    assert timeline.is_overdrawn(0, 9)
+    assert timeline.is_overdrawn(3, 3.5)
+    assert not timeline.is_overdrawn(0, 3)
+    assert not timeline.is_overdrawn(4, 9)

@@ -4,24 +4,55 @@ Amounts are whole numbers, so that what is taken and given back adds up exactly.
 (column, amount) pairs for the columns that it needs.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from math import inf
 
 Demand = tuple[tuple[int, int], ...]
 
 
-class Timeline:
-    """Free amounts from now on. Segment i lasts from `times[i]` to `times[i + 1]`, the last one for ever."""
+_LONG = 64  # how many segments there are where searches are remembered
+_REMEMBERED = 8  # for how many demands the last search is remembered
+_ROUNDING = 1e-9
 
-    __slots__ = ("capacity", "free", "times")
+
+class Timeline:
+    """Free amounts from now on. Segment i lasts from `times[i]` to `times[i + 1]`, the last one for ever.
+
+    Where there are many segments, the last search for each demand is remembered as (after, duration, start): no
+    instant from `after` on and before `start` has the demand free for this duration or longer. A search behind a long
+    line of bookings begins there.
+    """
+
+    __slots__ = ("_searched", "capacity", "free", "times")
 
     def __init__(self, capacity: tuple[int, ...]) -> None:
         self.capacity = capacity
         self.times: list[float] = [-inf]
         self.free: list[list[int]] = [list(capacity)]
+        self._searched: dict[Demand, tuple[float, float, float]] = {}
 
     def earliest(self, after: float, duration: float, demand: Demand) -> float:
-        """The first instant, not before `after`, from which the demand is free for so long; infinity if never."""
+        """The first instant, not before `after`, from which the demand is free for `duration`; infinity if never."""
+        searched = self._searched
+        if len(self.times) < _LONG:
+            if searched:
+                searched.clear()
+            return self._search(after, duration, demand)
+        known = searched.get(demand)
+        if known is None or after < known[0] or duration < known[1]:
+            start = self._search(after, duration, demand)
+            if len(searched) >= _REMEMBERED and known is None:
+                searched.clear()
+            searched[demand] = (after, duration, start)
+            return start
+        if after > known[2]:
+            return self._search(after, duration, demand)
+        start = self._search(known[2], duration, demand)
+        if duration == known[1]:
+            searched[demand] = (known[0], duration, start)
+        return start
+
+    def _search(self, after: float, duration: float, demand: Demand) -> float:
         times, free = self.times, self.free
         index = bisect_right(times, after) - 1
         start, last = after, len(times) - 1
@@ -57,7 +88,7 @@ class Timeline:
         return self.free[bisect_right(self.times, instant) - 1]
 
     def take(self, start: float, end: float, demand: Demand) -> None:
-        """Use the demand from `start` to `end`; nobody checks that it is free."""
+        """Use the demand from `start` to `end`, whether it is free or not."""
         if start < end:
             first, last = self._split(start, end)
             for row in self.free[first:last]:
@@ -72,9 +103,18 @@ class Timeline:
             for row in free[first:last]:
                 for column, amount in demand:
                     row[column] += amount
+            for other, (after, duration, found) in self._searched.items():
+                if start - duration - _ROUNDING < found:
+                    self._searched[other] = (after, duration, max(after, start - duration - _ROUNDING))
             for index in (last, first):  # leave no seam behind
                 if index > 0 and free[index] == free[index - 1]:
                     del times[index], free[index]
+
+    def is_overdrawn(self, start: float, end: float) -> bool:
+        """Whether more was taken than there is, at any time from `start` to `end`."""
+        first = max(0, bisect_right(self.times, start) - 1)
+        last = bisect_left(self.times, end)
+        return any(amount < 0 for row in self.free[first:last] for amount in row)
 
     def forget(self, before: float) -> None:
         """Let go of what lies before an instant, and join segments that have become equal."""

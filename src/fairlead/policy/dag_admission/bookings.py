@@ -1,17 +1,21 @@
 """What the calendar is made of: promises, their bookings, the seats that these count on, and the places they are at."""
 
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import inf
 from typing import NamedTuple
 
+from sortedcontainers import SortedList
+
 from fairlead.model import Invocation, Node
-from fairlead.planning.timeline import Timeline
+from fairlead.planning.timeline import Demand, Timeline
 from fairlead.policy.base import Plan
 from fairlead.policy.dag_admission.placements import DagPlan
 from fairlead.policy.dag_admission.tasks import Pool, Way
 from fairlead.policy.kit.reservations import capacity_of
 
 _TOLERANCE = 1e-9
+_STARTS = 16  # how many bookings of one demand are looked at, at once, for one that can start before it is due
 
 Member = tuple["Promise", int]  # a promise and one of its tasks
 
@@ -112,6 +116,7 @@ class Booking:
     members: dict[Member, Invocation | None] = field(default_factory=dict)
     owner: str | None = None  # the workflow that its batch is kept to; None for any that uses the function
     load_s: float = 0.0  # what it counts in the backlog of its node and its kind
+    is_planned: bool = False
     is_running: bool = False
     is_done: bool = False
 
@@ -169,8 +174,46 @@ class Place:
         self.is_up = False
         self.backlog_s = 0.0  # booked time x share of the node
         self.rank = (0.0, index)
-        self.planned: list[Booking] = []
+        self.planned: SortedList[Booking] = SortedList()
         self.seats: list[Seat] = []
+        self._loose: dict[Demand, SortedList[Booking]] = {}  # planned bookings that wait and have no seat, by demand
+
+    def add(self, booking: "Booking") -> None:
+        """Plan a booking here."""
+        booking.is_planned = True
+        self.planned.add(booking)
+        self.note_waiting(booking)
+
+    def remove(self, booking: "Booking") -> None:
+        """Let a booking be planned here no longer."""
+        booking.is_planned = False
+        self.planned.remove(booking)
+        loose = self._loose.get(booking.way.demand(booking.device))
+        if loose is not None:
+            loose.discard(booking)
+
+    def note_waiting(self, booking: "Booking") -> None:
+        """Let a booking that has no seat be found when there is room, if one of its invocations waits."""
+        if booking.is_planned and booking.seat is None and booking.waiting:
+            loose = self._loose.setdefault(booking.way.demand(booking.device), SortedList())
+            if booking not in loose:
+                loose.add(booking)
+
+    def startable(self, now: float) -> list["Booking"]:
+        """Planned bookings that may be able to start, by planned start: at most a few of those that are not due.
+
+        They are due, or next on an idle seat, or have no seat and their demand is free now.
+        """
+        due_by = just_after(now)
+        found = dict.fromkeys(takewhile(lambda booking: booking.start <= due_by, self.planned))
+        for seat in self.seats:
+            if seat.chain and not seat.is_busy and seat.free_at <= now:
+                found[seat.chain[0]] = None
+        free = self.timeline.free_at(now)
+        for demand, loose in self._loose.items():
+            if all(free[column] >= amount for column, amount in demand):
+                found.update(dict.fromkeys(loose[:_STARTS]))
+        return sorted(found)
 
     @property
     def settled(self) -> float:

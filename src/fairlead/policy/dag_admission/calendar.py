@@ -112,7 +112,7 @@ class Calendar:
         booking.seat = seat
         if seat is not None:
             insort(seat.chain, booking)
-        insort(place.planned, booking)
+        place.add(booking)
         if not booking.is_expected:  # what is only expected is never started
             heappush(self._due, (booking.start, booking.id, booking))
 
@@ -124,7 +124,7 @@ class Calendar:
             place.timeline.give(max(now, booking.since), booking.end, booking.way.demand(booking.device))
             return
         self._give(booking)
-        place.planned.remove(booking)
+        place.remove(booking)
         seat, booking.seat = booking.seat, None
         if seat is not None:
             position = seat.chain.index(booking)
@@ -224,7 +224,7 @@ class Calendar:
     def begin(self, booking: Booking, now: float, is_warm: bool, run_s: float) -> bool:
         """A booking starts now, on a warm instance or not; tells whether it will end later than planned."""
         place = booking.place
-        place.planned.remove(booking)
+        place.remove(booking)
         self._give(booking)
         planned_end = booking.end
         booking.is_running = True
@@ -267,7 +267,8 @@ class Calendar:
             self._keep_seat(seat, free_at)
         self.unsettle(booking)
         self.touched.add(place)
-        if len(place.timeline.times) > 64:
+        times = place.timeline.times
+        if len(times) > 64 and times[32] <= now:
             place.timeline.forget(now)
 
     def start_ahead(self, way: Way, view: View) -> Seat | None:

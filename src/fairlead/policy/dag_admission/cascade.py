@@ -1,6 +1,5 @@
 """What follows when a run ends later than planned: bookings make way in planned order, and so do their successors."""
 
-from bisect import insort
 from heapq import heappop, heappush
 
 from fairlead.policy.dag_admission.bookings import Booking, just_after
@@ -22,7 +21,7 @@ def push(calendar: Calendar, slots: Slots, booking: Booking, now: float) -> None
     _line_up(booking, line)
     while line:
         _, _, late = heappop(line)
-        if late.is_running or late.is_done or late not in late.place.planned:
+        if not late.is_planned:
             continue
         moves[late] = moves.get(late, 0) + 1
         _move(calendar, slots, late, now, line, moves)
@@ -33,7 +32,7 @@ def push(calendar: Calendar, slots: Slots, booking: Booking, now: float) -> None
 def _line_up(booking: Booking, line: Line) -> None:
     """What has no room beside a booking on its node, and its successors that begin too early."""
     place = booking.place
-    if any(amount < 0 for row in place.timeline.free for amount in row):
+    if place.timeline.is_overdrawn(booking.since, booking.end):
         for other in place.planned:
             if other is not booking and other.since < booking.end:
                 heappush(line, (other.start, other.id, other))
@@ -56,7 +55,7 @@ def _move(
         for other in [o for o in place.planned if o.start >= old_start and o not in moves and o.end > o.start]:
             calendar.remove(other, now)
             other.since = other.end = other.start
-            insort(place.planned, other)  # it has no room for now, and is next in line
+            place.add(other)  # it has no room for now, and is next in line
             heappush(line, (other.start, other.id, other))
         slot = slots.first(booking.way, booking.run_s, ready, now, inputs, only=place)
     assert slot is not None, "a node that once had room has room again some day"

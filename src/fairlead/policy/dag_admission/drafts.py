@@ -98,7 +98,7 @@ class Drafting:
         calendar, slots, durations = self._calendar, self._slots, self._durations
         promise = Promise(request.id, dag, request.deadline, request.budget_usd < inf)
         draft = Draft(promise)
-        used: list[Place] = []
+        used: dict[Place, None] = {}
         owner = self._owner(dag)
         for index, task in enumerate(dag.tasks):
             way = ways[task.stage]
@@ -121,7 +121,7 @@ class Drafting:
                 booking = calendar.book(slot, (promise, index))
             else:
                 return draft
-            used.append(booking.place)
+            used[booking.place] = None
             self._pay(view, draft, booking, way, is_trusted)
             draft.finish = max(draft.finish, booking.end)
             if is_hasty and booking.end > request.deadline * (1 + _TOLERANCE):

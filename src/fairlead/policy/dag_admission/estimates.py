@@ -39,12 +39,21 @@ class Durations:
         self.sigmas = _MOST_SIGMAS if percentile == 1 else min(_MOST_SIGMAS, NormalDist().inv_cdf(percentile))
         self._runs: dict[Way, deque[float]] = {}
         self._observed: dict[Way, Observed] = {}
-        self._news: set[Way] = set()  # ways that ran since somebody asked
+        self._news: set[Way] = set()  # ways that ran since they were last looked at
+        self._safe_s: dict[Way, float] = {}
 
     def run_s(self, view: View, way: Way) -> float:
         """How long a warm run takes at most, nearly always."""
-        observed = self._look(way)
-        return self.believed_s(view, way) * (1 + self._slack) if observed is None else observed.safe_s
+        known = self._safe_s.get(way)
+        if known is None:
+            observed = self._look(way)
+            known = self.believed_s(view, way) * (1 + self._slack) if observed is None else observed.safe_s
+            self._safe_s[way] = known
+        return known
+
+    def renew(self) -> None:
+        """Look again at what is believed, as runs have ended."""
+        self._safe_s.clear()
 
     def is_unknown(self, way: Way) -> bool:
         """Whether too little was seen of a way to know how much it varies."""
@@ -70,9 +79,10 @@ class Durations:
                 runs = self._runs[way] = deque(maxlen=_WINDOW)
             runs.append(seconds)
             self._news.add(way)
+            self._safe_s.pop(way, None)
 
     def _look(self, way: Way) -> Observed | None:
-        """What was observed of a way, summed up when somebody asks; None while that is too little."""
+        """What was observed of a way, summed up when it is asked for; None while that is too little."""
         if way in self._news:
             self._news.discard(way)
             runs = self._runs[way]

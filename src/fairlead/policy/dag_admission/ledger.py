@@ -33,6 +33,8 @@ class Ledger:
         """Bring promises and calendar to the present."""
         now, changes = view.now, view.changes
         looked_at: dict[int, set[int]] = {}  # by request: tasks that may turn out not to be needed
+        if changes.ended:
+            self._durations.renew()
         for record in changes.ended:
             looked_at.setdefault(record.request, set()).update(self._end(record))
         if changes.nodes:
@@ -117,6 +119,7 @@ class Ledger:
             return
         booking.members.pop((promise, task), None)  # members that wait are in the order in which they began to
         booking.members[promise, task] = promise.unbooked.pop(task)
+        booking.place.note_waiting(booking)
         self._calendar.touched.add(booking.place)
 
     def _is_skipped(self, promise: Promise, task: int) -> bool:

@@ -55,6 +55,8 @@ from fairlead.policy.dag_admission.slots import Slots
 from fairlead.policy.dag_admission.tasks import Way, ways_of
 from fairlead.policy.kit.reservations import held_by
 
+_LOOKS = 10  # how often per latency objective it is checked whether there is still no room for refused requests
+
 
 @dataclass
 class DagAdmission(Policy):
@@ -171,7 +173,8 @@ class DagAdmission(Policy):
         if best is None:
             yield from self._refuse(view, request, dag, offer)
             self._refused_at = now
-            if not (yield from self._start_ahead(view, request, dag, tried)):
+            is_full = now - self._full_at < (request.deadline - request.arrival) / _LOOKS
+            if not is_full and not (yield from self._start_ahead(view, request, dag, tried)):
                 self._full_at = now  # it was refused for want of room, not of warm instances
             return
         stretched = [best.promise.bookings[task] for task, before in enumerate(best.joined) if before is not None]
@@ -323,19 +326,20 @@ class DagAdmission(Policy):
             calendar.seats.expire(place, now)
         stuck: set[Place] = set()
         while calendar.touched:
-            for place in sorted(calendar.touched, key=lambda place: place.index):
-                calendar.touched.discard(place)
-                for booking in list(place.planned):
-                    waiting = booking.waiting
-                    if waiting and not booking.is_running and booking in place.planned:
-                        is_due = booking.start <= now
-                        if is_due and len(waiting) < len(booking.members):
-                            self._ledger.split(view, booking)
-                        can_begin = len(waiting) == len(booking.members) and calendar.can_begin(booking, now)
-                        if can_begin:
-                            yield from self._begin(view, booking)
-                        if not booking.is_running and (can_begin or is_due):
-                            stuck.add(place)
+            place = min(calendar.touched, key=lambda place: place.index)
+            calendar.touched.discard(place)
+            for booking in place.startable(now):
+                waiting = booking.waiting
+                if not waiting or not booking.is_planned:
+                    continue
+                is_due = booking.start <= now
+                if is_due and len(waiting) < len(booking.members):
+                    self._ledger.split(view, booking)
+                if len(waiting) == len(booking.members) and calendar.can_begin(booking, now):
+                    yield from self._begin(view, booking)
+                    (calendar.touched if booking.is_running else stuck).add(place)
+                elif is_due:
+                    stuck.add(place)
         calendar.touched |= stuck
 
     def _begin(self, view: View, booking: Booking) -> Iterator[Action]:

@@ -1,6 +1,6 @@
 """Finding slots: where and when a run would end first, on a warm instance, on a new one, or in a batch."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from heapq import nsmallest
 from math import inf
 
@@ -29,7 +29,7 @@ class Slots:
         ready: float,
         now: float,
         inputs: Inputs = (),
-        used: Sequence[Place] = (),
+        used: Collection[Place] = (),
         only: Place | None = None,
     ) -> Booking | None:
         """The slot in which a run would end first; of equals, the first looked at. None if no node can have it."""
@@ -67,10 +67,10 @@ class Slots:
             return 0.0
         return sum(megabytes for where, megabytes in inputs if where is not place) / self._mb_per_s
 
-    def _candidates(self, kind: str, inputs: Inputs, used: Sequence[Place]) -> Iterator[Place]:
+    def _candidates(self, kind: str, inputs: Inputs, used: Collection[Place]) -> Iterator[Place]:
         """Nodes worth a look: where the input lies, the least busy, and those that the request uses already."""
-        first = [place for place, _ in inputs if place.kind == kind and place.is_up]
-        yield from dict.fromkeys(first)
+        first = dict.fromkeys(place for place, _ in inputs if place.kind == kind and place.is_up)
+        yield from first
         fresh = 0
         for _, index in self._calendar.ranked.get(kind, ()):
             place = self._calendar.by_index[index]
@@ -79,7 +79,7 @@ class Slots:
                 fresh += 1
                 if fresh == _WIDTH:
                     break
-        for place in dict.fromkeys(used):
+        for place in used:
             if place.kind == kind and place.is_up and place not in first:
                 yield place
 
