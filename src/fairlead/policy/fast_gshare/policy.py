@@ -124,9 +124,12 @@ class FastGshare(Policy):
         if not self._fleet.pods.get(queue):
             yield from self._open_first(view, queue)
         while flow.idle and (head := view.oldest(*queue)) is not None:
-            pod = next((each for each in flow.idle if self._can_run(view, each)), None)
-            if pod is None:
+            # Pods in one place are interchangeable: one of each place is looked at, the most efficient first.
+            places = {(each.place, each.configuration): each for each in reversed(flow.idle)}
+            able = [each for each in places.values() if self._can_run(view, each)]
+            if not able:
                 return
+            pod = min(able, key=flow.idle.index)
             batch = tuple(islice(view.by_ready(*queue), pod.configuration.batch))
             yield Start(batch, pod.holding(len(batch)), pod.node, pod.device)
             flow.idle.remove(pod)

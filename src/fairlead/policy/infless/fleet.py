@@ -29,7 +29,7 @@ class Fleet:
         self._site = site
         devices = [device.vgpus for node in site.cluster.nodes for device in node.devices]
         self._most_vgpus = gpu_share * max(devices, default=0.0)
-        self._running: dict[int, Booking] = {}  # by the first invocation of the batch
+        self._running: dict[int, tuple[Service, Booking]] = {}  # by the first invocation of the batch
         self._next_id = 0
 
     def refresh(self, view: View) -> None:
@@ -49,13 +49,14 @@ class Fleet:
         for invocation in changes.ready:
             self.services[invocation.workflow, invocation.function].arrivals.count += 1
         for record in changes.ended:
-            booking = self._running.pop(record.invocation, None)
-            if booking is not None:
-                booking.running = -1
+            if record.invocation in self._running:
+                service, booking = self._running.pop(record.invocation)
+                service.end(booking)
         lost = self.capacity.follow(changes.nodes)
         if lost:
             for service in self.services.values():
                 service.bookings = [booking for booking in service.bookings if booking.node not in lost]
+                service.free = {id: booking for id, booking in service.free.items() if booking.node not in lost}
         for instance in changes.started:
             place = place_of(instance)
             waiting = [b for _, b in self._all() if b.place == place and not (b.is_ready or b.has_container)]
@@ -65,8 +66,7 @@ class Fleet:
     def begin(self, view: View, service: Service, booking: Booking, batch: int, first: int) -> None:
         """Note that an instance has started a batch of this size, of which `first` is the oldest invocation."""
         service.begin(view.now, booking, batch)
-        booking.running = first
-        self._running[first] = booking
+        self._running[first] = (service, booking)
 
     def add_first(self, view: View, service: Service) -> Iterator[Action]:
         """The instance that a function has from the beginning and keeps: of its smallest batch.
@@ -109,19 +109,21 @@ class Fleet:
         Larger ones where there was no room for a further instance; a smaller one where the first instance of a
         function is given too little to fill its batch in time.
         """
-        for service, booking in self._all():
-            wanted_rps = booking.rate_rps
-            is_short = service.unserved_rps > excess * service.rate_rps
-            if is_short:
-                wanted_rps += service.unserved_rps
-            elif not (booking.is_kept and wanted_rps < booking.offer.low_rps):
-                continue
-            kind = self.capacity.rooms[booking.node].node.kind
-            alike = [o for o in service.offers.get(kind, ()) if o.size == booking.offer.size]
-            fillable = [o for o in alike if o.low_rps <= wanted_rps] or alike[-1:]
-            best = max(fillable, key=lambda o: o.high_rps, default=booking.offer)
-            if not is_short or best.high_rps > booking.offer.high_rps:
-                booking.offer, booking.configuration = best, best.configuration
+        for service in self.services.values():
+            unserved_rps = service.unserved_rps
+            is_short = unserved_rps > excess * service.rate_rps
+            for booking in service.bookings:
+                if not is_short and not (booking.is_kept and booking.rate_rps < booking.offer.low_rps):
+                    continue
+                wanted_rps = booking.rate_rps + max(0.0, unserved_rps)
+                kind = self.capacity.rooms[booking.node].node.kind
+                alike = [o for o in service.offers.get(kind, ()) if o.size == booking.offer.size]
+                fillable = [o for o in alike if o.low_rps <= wanted_rps] or alike[-1:]
+                best = max(fillable, key=lambda o: o.high_rps, default=booking.offer)
+                if not is_short or best.high_rps > booking.offer.high_rps:
+                    unserved_rps -= (best.high_rps - booking.offer.high_rps) * booking.part
+                    booking.offer, booking.configuration = best, best.configuration
+                    is_short = unserved_rps > excess * service.rate_rps
 
     def provide_all(self, view: View) -> Iterator[Action]:
         """Start containers for instances that could be given none when they were added."""
@@ -138,6 +140,7 @@ class Fleet:
     def delete(self, view: View, service: Service, booking: Booking) -> Iterator[Action]:
         """Give back the room. A container that would keep it goes with it; one that is paused stays."""
         service.bookings.remove(booking)
+        del service.free[booking.id]
         self.capacity.release(booking)
         if service.function.idle_holds == "slice":
             for instance in view.idle(booking.node):
@@ -172,6 +175,7 @@ class Fleet:
         self._next_id += 1
         self.capacity.reserve(booking)
         service.bookings.append(booking)
+        service.free[booking.id] = booking
         yield from self._provide(view, service, booking)
 
     def _provide(self, view: View, service: Service, booking: Booking) -> Iterator[Action]:

@@ -28,7 +28,7 @@ class Booking(Reservation):
         ready_by: Instant after which a container that is not warm is taken to have been evicted.
         has_container: Whether its container has started.
         is_ready: Whether it can be given a rate: its container has started, or should have long ago.
-        running: An invocation of the batch that it runs; -1 if it is free.
+        is_busy: Whether it runs a batch.
         rate_rps: The part of its function's rate that it is given now.
         dropped_at: Since when it has been given none; infinity while it is given some.
         tag: For fair sharing: when, on the clock of its service, its share is used up.
@@ -42,7 +42,7 @@ class Booking(Reservation):
     ready_by: float = inf
     has_container: bool = False
     is_ready: bool = False
-    running: int = -1
+    is_busy: bool = False
     rate_rps: float = 0.0
     dropped_at: float = inf
     tag: float = 0.0
@@ -61,7 +61,7 @@ class Booking(Reservation):
     @property
     def is_spare(self) -> bool:
         """Whether it can be deleted: it is given nothing and does nothing."""
-        return self.dropped_at < inf and not self.is_kept and self.running < 0
+        return self.dropped_at < inf and not (self.is_kept or self.is_busy)
 
 
 class Service:
@@ -80,6 +80,7 @@ class Service:
         self.offers: Mapping[str, Sequence[Offer]] = {}  # by kind of node
         self.sizes: Mapping[tuple[float, float], Sequence[Configuration]] = {}
         self.bookings: list[Booking] = []
+        self.free: dict[int, Booking] = {}  # by id: those that run nothing
         self.arrivals = Arrivals()
         self.rate_rps = 0.0  # what instances are scaled by
         self.refused = 0.0  # share of what comes that exceeds the rates of all instances
@@ -152,31 +153,37 @@ class Service:
         """
         best: Booking | None = None
         best_key = (3, 0.0, 0)
-        for booking in self.bookings:
-            is_starting = view.now < booking.ready_from < inf
-            if booking.running >= 0 or is_starting or booking.node in full:
+        now = view.now
+        for booking in self.free.values():
+            if now < booking.ready_from < inf or booking.node in full:
                 continue
             key = (0 if booking.rate_rps > 0 else 1, max(booking.tag, self._clock), booking.id)
             where = (self.function.name, booking.configuration, booking.node, booking.device)
             if key < best_key and not view.is_warm(*where):
-                key = (2 if view.now >= booking.ready_by or booking.ready_by == inf else 3, *key[1:])
+                key = (2 if now >= booking.ready_by or booking.ready_by == inf else 3, *key[1:])
             if key < best_key and view.fits(*where):
                 best, best_key = booking, key
         return best
 
     def wanted_nodes(self, now: float) -> set[str]:
         """Where an oversold instance waits for room while the function runs nowhere."""
-        if any(booking.running >= 0 for booking in self.bookings):
+        if len(self.free) < len(self.bookings):
             return set()
-        return {b.node for b in self.bookings if b.part < 1 and not now < b.ready_from < inf}
+        return {b.node for b in self.free.values() if b.part < 1 and not now < b.ready_from < inf}
 
     def begin(self, now: float, booking: Booking, batch: int) -> None:
         """Note that an instance has started a batch of this size."""
-        booking.is_ready = True
+        del self.free[booking.id]
+        booking.is_ready = booking.is_busy = True
         booking.ready_from = min(booking.ready_from, now)
         booking.ready_by = min(booking.ready_by, now)
         self._clock = max(booking.tag, self._clock)
         booking.tag = self._clock + batch / (booking.rate_rps or booking.offer.high_rps)
+
+    def end(self, booking: Booking) -> None:
+        """Note that the batch of an instance has ended."""
+        self.free[booking.id] = booking
+        booking.is_busy = False
 
     def filled(self, configuration: Configuration, count: int) -> Configuration:
         """The smallest batch of the same vCPUs and vGPUs that holds `count` invocations."""

@@ -13,7 +13,7 @@ _MOST = 50_000  # combinations that are looked at
 def shares(spans: Sequence[Span], rate_rps: float) -> list[float]:
     """The rate of each instance; one with 0 is to be dropped.
 
-    What exceeds the sum of the greatest rates is nobody's.
+    No instance gets what exceeds the sum of the greatest rates.
     """
     low, high = _sum(spans)
     if rate_rps <= 0:
