@@ -12,7 +12,7 @@ from simppo_worlds import NAMES, agents, saved, world
 
 from fairlead.engine import simulate
 from fairlead.errors import ConfigError
-from fairlead.policy import weights as files
+from fairlead.policy.kit import weights as files
 from fairlead.policy.simppo.agents import agent_numbers
 from fairlead.policy.simppo.checkpoint import read_checkpoint, write_checkpoint
 from fairlead.policy.simppo.policy import Simppo

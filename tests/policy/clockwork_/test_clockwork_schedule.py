@@ -122,8 +122,8 @@ def test_later_stages_are_left_their_time():
 
 @pytest.mark.parametrize("interval_s", [1.0, 0.02], ids=["idle", "busy"])
 def test_a_refusal_never_offers_what_would_have_been_in_time(interval_s):
-    # Three stages of 10, 20 and 10 ms on two vCPUs, due in 150 ms. At one request a second all are admitted; at 50 a
-    # second, 2,000 ms of work come per second, and some are refused with an offer that is too late.
+    # Three stages of 10, 20 and 10 ms on two vCPUs, due in 150 ms. At one request a second all are admitted; at 150
+    # a second, 6,000 ms of work come per second, and what is refused at its arrival has an offer that is too late.
     functions = {"a": declared(0.010), "b": declared(0.020), "c": declared(0.010)}
     chain = {"main": ("a", "b", "c")}
     offers = []
@@ -139,8 +139,7 @@ def test_a_refusal_never_offers_what_would_have_been_in_time(interval_s):
     where = scenario(functions, workflows=chain, arrivals=sorted(arrivals), on=cluster(1, vcpus=2), slo_s=0.15)
     recording = simulate(where, Watched())
     assert all(offer_s > 0.15 for offer_s in offers)
-    assert (len(offers) == 0) == (interval_s == 1.0)
-    assert interval_s < 1.0 or set(outcomes(recording)) == {"completed"}
+    assert (set(outcomes(recording)) == {"completed"}) == (interval_s == 1.0)
 
 
 def test_of_a_branch_only_the_shortest_arm_must_follow():

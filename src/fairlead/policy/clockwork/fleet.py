@@ -93,7 +93,7 @@ class Fleet:
         if len(self.makes[function]) == 1:
             return 1.0
         fastest_s = min(make.least.run.seconds for make in self.makes[function])
-        return worker.ladders[function].least.run.seconds / max(fastest_s, 1e-9)
+        return max(1.0, worker.ladders[function].least.run.seconds / max(fastest_s, 1e-9))
 
     def spread(self, function: str, demand: float) -> None:
         """Share a model's demand out to those that hold it; the same demand is a larger load on a slower worker."""
