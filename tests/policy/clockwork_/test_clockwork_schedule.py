@@ -6,10 +6,11 @@ from clockwork_runs import MS, batches, model, outcomes, run, world
 from fairlead.engine import simulate
 from fairlead.model import SLO, Stage, Workflow
 from fairlead.policy import Reject, make_policy
-from fairlead.policy.clockwork.board import waits_after
 from fairlead.policy.clockwork.policy import Clockwork
+from fairlead.policy.clockwork.reserve import Reserve
 from fairlead.policy.kit.remaining import least_after
 from fairlead.testing import cluster, declared, scenario
+from fairlead.workload import Listed
 
 
 def test_the_model_that_must_start_first_goes_first():
@@ -113,33 +114,49 @@ def test_later_stages_are_left_their_time():
     functions = {"first": declared(0.010), "second": declared(0.030)}
     flows = {"main": ("first", "second")}
     where = scenario(functions, workflows=flows, arrivals=(0.0,) * 3, on=cluster(1, vcpus=1), slo_s=0.060)
-    # One slot. The first request has it from 0 to 40, if nobody comes in between: 15 ms are to spare, half of them for
-    # each wait. A second one could not be done before 80.
+    # One slot. The first request has it from 0 to 40; a second one could not be done before 80.
     recording = run(where)
     assert outcomes(recording).count("completed") == 1
     assert (recording.requests["end"] <= recording.requests["deadline"]).all()
 
 
-@pytest.mark.parametrize("interval_s", [1.0, 0.02], ids=["idle", "busy"])
-def test_a_refusal_never_offers_what_would_have_been_in_time(interval_s):
-    # Three stages of 10, 20 and 10 ms on two vCPUs, due in 150 ms. At one request a second all are admitted; at 150
-    # a second, 6,000 ms of work come per second, and what is refused at its arrival has an offer that is too late.
-    functions = {"a": declared(0.010), "b": declared(0.020), "c": declared(0.010)}
-    chain = {"main": ("a", "b", "c")}
-    offers = []
+def watched(where):
+    """A run, and the latencies that its refusals offered."""
+    offers_s = []
 
     class Watched(Clockwork):
         def decide(self, view):
             for action in super().decide(view):
                 if isinstance(action, Reject) and action.offer_latency_s is not None:
-                    offers.append(action.offer_latency_s)
+                    offers_s.append(action.offer_latency_s)
                 yield action
 
-    arrivals = [interval_s * i for i in range(50)] * (1 if interval_s == 1.0 else 3)
-    where = scenario(functions, workflows=chain, arrivals=sorted(arrivals), on=cluster(1, vcpus=2), slo_s=0.15)
-    recording = simulate(where, Watched())
-    assert all(offer_s > 0.15 for offer_s in offers)
-    assert (set(outcomes(recording)) == {"completed"}) == (interval_s == 1.0)
+    return simulate(where, Watched()), offers_s
+
+
+def test_an_idle_chain_of_more_functions_than_vcpus_is_admitted():
+    functions = {"a": declared(0.010), "b": declared(0.020), "c": declared(0.010)}
+    flows = {"main": ("a", "b", "c")}
+    recording, offers_s = watched(
+        scenario(functions, workflows=flows, arrivals=range(20), on=cluster(1, vcpus=2), slo_s=0.15)
+    )
+    assert set(outcomes(recording)) == {"completed"}
+    assert not offers_s
+
+
+@pytest.mark.parametrize(("long_s", "outcome"), [(0.060, "completed"), (0.120, "rejected")])
+def test_what_can_be_done_behind_a_long_run_is_admitted_and_else_the_offer_is_late(long_s, outcome):
+    # "long" has the one vCPU from 1 s on. The chain of 10, 20 and 10 ms that comes 1 ms later takes 40 ms and may take
+    # 150: behind 60 ms it can be done, behind 120 not. All are loaded by the first requests.
+    times_s = {"long": long_s, "a": 0.010, "b": 0.020, "c": 0.010}
+    functions = {name: declared(seconds, idle_holds="memory") for name, seconds in times_s.items()}
+    flows = {"other": ("long",), "main": ("a", "b", "c")}
+    arrivals = [Listed("other", (0.0, 1.0)), Listed("main", (0.5, 1.001))]
+    recording, offers_s = watched(
+        scenario(functions, workflows=flows, arrivals=arrivals, on=cluster(1, vcpus=1), slo_s=0.15)
+    )
+    assert outcomes(recording) == ["completed"] * 3 + [outcome]
+    assert offers_s == pytest.approx([] if outcome == "completed" else [0.120 - 0.001 + 0.040 + 0.005])  # the margin
 
 
 def test_of_a_branch_only_the_shortest_arm_must_follow():
@@ -154,11 +171,15 @@ def test_of_a_branch_only_the_shortest_arm_must_follow():
 
 
 @pytest.mark.parametrize(("slo_s", "each_s"), [(10.0, 1.0), (4.6, 0.5), (2.0, 0.0)], ids=["ample", "scarce", "none"])
-def test_later_stages_are_left_time_to_wait(slo_s, each_s):
-    # Three stages of 1 s, 0.1 s of margin: of 4.6 s, 1.5 s are to spare for three waits.
+def test_later_stages_are_left_time_to_wait_once_they_had_to_wait(slo_s, each_s):
+    # Three stages of 1 s, 0.1 s of margin: of 4.6 s, 1.5 s are to spare for three waits of at most 1 s.
     chain = Workflow.chain("main", "a", "b", "c", slo=SLO(latency_s=slo_s))
-    waits_s = waits_after(chain, dict.fromkeys("abc", 1.0), wait_s=1.0, margin_s=0.1)
-    assert waits_s == pytest.approx({"a": 2 * each_s, "b": each_s, "c": 0.0})
+    reserve = Reserve(chain, dict.fromkeys("abc", 1.0), margin_s=0.1, most_s=1.0, remember=10)
+    assert [reserve.seconds(stage) for stage in "abc"] == pytest.approx([2.1, 1.1, 0.1])
+    reserve.waited("a", 5.0, now=0.0)  # the first stage's own wait says nothing of later ones
+    assert [reserve.seconds(stage) for stage in "abc"] == pytest.approx([2.1, 1.1, 0.1])
+    reserve.waited("b", 5.0, now=0.0)
+    assert [reserve.seconds(stage) for stage in "abc"] == pytest.approx([2.1 + 2 * each_s, 1.1 + each_s, 0.1])
 
 
 def test_what_no_worker_can_run_is_refused():

@@ -1,15 +1,15 @@
 """What the controller of Clockwork keeps between two decisions: the queues, the workers, and what to look at next."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from math import inf
 
-from fairlead.model import Invocation, Workflow
+from fairlead.model import Invocation
 from fairlead.policy.base import Reject, Site, View
 from fairlead.policy.clockwork.fleet import Fleet
 from fairlead.policy.clockwork.queue import Entry, ModelQueue
+from fairlead.policy.clockwork.reserve import Reserve
 from fairlead.policy.clockwork.worker import Infer, Worker
 from fairlead.policy.kit.agenda import Agenda
-from fairlead.policy.kit.remaining import least_after
 
 TOO_LATE = "it can no longer be answered in time"
 
@@ -20,25 +20,17 @@ _LEAST_RUN_S = 1e-6  # so that a model that takes no time is loaded too
 class Board:
     """Queues and workers, kept in step with each other."""
 
-    def __init__(self, site: Site, fleet: Fleet, margin_s: float, max_run_s: float, wait_s: float) -> None:
+    def __init__(self, site: Site, fleet: Fleet, max_run_s: float, reserve: Callable[..., Reserve]) -> None:
         self.fleet = fleet
         self.queues = {name: ModelQueue(name) for name in site.functions}
         self.wishes = Agenda()  # models to load, the one with the most unserved demand first
         self.dirty: set[Worker] = set()  # workers for which there may be something to do
         self.max_run_s = max_run_s
-        self._margin_s = margin_s
         fastest_s = {
             name: min((rung.run.seconds for make in makes for rung in make.rungs), default=0.0)
             for name, makes in fleet.makes.items()
         }
-        self._rest_s: dict[tuple[str, str], float] = {}
-        self._waits_s: dict[tuple[str, str], float] = {}
-        for workflow in site.workflows.values():
-            rest_s = least_after(workflow, fastest_s)
-            waits_s = waits_after(workflow, fastest_s, wait_s, margin_s)
-            for stage in rest_s:
-                self._rest_s[workflow.name, stage] = rest_s[stage]
-                self._waits_s[workflow.name, stage] = waits_s[stage]
+        self.reserves = {name: reserve(workflow, fastest_s) for name, workflow in site.workflows.items()}
         self._mb_per_s = site.cluster.bandwidth_gbps * 125
         self._moves = self._mb_per_s < inf and any(function.output_mb for function in site.functions.values())
 
@@ -46,21 +38,18 @@ class Board:
 
     def rest_s(self, invocation: Invocation) -> float:
         """The least time that what must follow an invocation takes."""
-        return self._rest_s[invocation.workflow, invocation.stage]
-
-    def target(self, invocation: Invocation) -> float:
-        """When an invocation should be done, so that what follows can wait its turn and be done before the deadline."""
-        if invocation.deadline == inf:
-            return invocation.ready + _NO_DEADLINE_S
-        waits_s = self._waits_s[invocation.workflow, invocation.stage]
-        return invocation.deadline - self.rest_s(invocation) - waits_s - self._margin_s
+        return self.reserves[invocation.workflow].rest_s[invocation.stage]
 
     def entry(self, invocation: Invocation, now: float) -> Entry:
-        """An invocation with its demand: its size, the time of a batch of one, over the time it has left."""
-        target = self.target(invocation)
+        """An invocation with its target, the instant by which it should be done, and its demand.
+
+        The demand is its size, the time of a batch of one, over the time it has left.
+        """
+        if invocation.deadline == inf:
+            return Entry(invocation.ready + _NO_DEADLINE_S, invocation.id, invocation, 1.0)
         size_s = max(min(make.least.run.seconds for make in self.fleet.makes[invocation.function]), _LEAST_RUN_S)
-        left_s = target - now if invocation.deadline < inf else size_s
-        return Entry(target, invocation.id, invocation, size_s / max(left_s, size_s))
+        target = invocation.deadline - self.reserves[invocation.workflow].seconds(invocation.stage)
+        return Entry(target, invocation.id, invocation, size_s / max(target - now, size_s))
 
     def put(self, entries: list[Entry], function: str, now: float) -> None:
         """Let invocations wait for their model, perhaps again."""
@@ -88,8 +77,9 @@ class Board:
         """Forget all that waits of a request; gives the action that drops it, unless it is gone already."""
         invocation = entry.invocation
         siblings = view.waiting_of(invocation.request)
+        self.reserves[invocation.workflow].dropped(invocation, view.now)
         for sibling in (invocation, *siblings):
-            self.queues[sibling.function].discard(self.target(sibling), sibling.id)
+            self.queues[sibling.function].discard(sibling.id)
         return Reject(invocation.request, TOO_LATE) if siblings else None
 
     def transfer_s(self, view: View, worker: Worker, entries: list[Entry]) -> float:
@@ -157,16 +147,3 @@ class Board:
         """Consider loading a model, the sooner the more of its demand is unserved."""
         if not self.fleet.is_everywhere(function) and (unserved := self.unserved(function, now)) > 0:
             self.wishes.offer(function, -unserved)
-
-
-def waits_after(workflow: Workflow, fastest_s: Mapping[str, float], wait_s: float, margin_s: float) -> dict[str, float]:
-    """For each stage, the time to leave for the waits of what must follow: at most `wait_s` per stage.
-
-    Where the objective spares less, it is shared out evenly over the stages of the longest path.
-    """
-    rest_s = least_after(workflow, fastest_s)
-    after = least_after(workflow, dict.fromkeys(workflow.functions, 1.0))  # how many stages must follow
-    longest_s = max(rest_s[stage.name] + fastest_s[stage.function] for stage in workflow.stages)
-    spare_s = max(0.0, workflow.slo.latency_s - margin_s - longest_s)
-    each_s = min(wait_s, spare_s / (1 + max(after.values())))
-    return {name: count * each_s for name, count in after.items()}

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import inf
 
 from fairlead.policy.base import Action, Retire, View, Wake, Warm
 from fairlead.policy.clockwork.board import Board
@@ -17,10 +16,9 @@ class Loads:
     board: Board
     runs: Runs
     max_wait_s: float
-    is_blocked: bool = False  # there is no place for what is wanted most, until something ends or `_until`
+    is_blocked: bool = False  # in this decision, there is no place for what is wanted most
     _loaders: list[Worker] = field(default_factory=list)  # those that load something, or will
     _loaded: dict[tuple[str, str], float] = field(default_factory=dict)  # when a function was last loaded on a node
-    _until: float = inf  # when a model has not been used for long enough to make way
     _wake: float = 0.0  # when it asked to be called; 0 if not
     was_asked: bool = False  # whether something waited when the last decision was made
 
@@ -30,6 +28,7 @@ class Loads:
         The time of a load is known only if a decision was made at the instant at which it was done, which is so if
         something waited all the time since the last one.
         """
+        self.is_blocked = False
         ready = {instance.id for instance in view.changes.started}
         gone = {stopped.instance.id for stopped in view.changes.stopped}
         for worker in list(self._loaders):
@@ -38,7 +37,6 @@ class Loads:
                 self._loaders.remove(worker)  # its node was lost
                 continue
             if load.instance in gone or load.instance in ready:
-                self.is_blocked = False
                 self.board.dirty.add(worker)
             if load.instance in gone:
                 self._forget(worker, load)
@@ -54,11 +52,6 @@ class Loads:
     def choose(self, view: View) -> Iterator[Action]:
         """Load what is wanted most, as long as there is a place for it."""
         board, now = self.board, view.now
-        if self._until <= now or 0 < self._wake <= now:
-            self.is_blocked = False
-            self._until = inf
-        if self._wake <= now:
-            self._wake = 0.0
         while not self.is_blocked and (function := board.wishes.take()) is not None:
             queue = board.queues[function]
             yield from self.runs.give_up(view, function, now + board.fleet.quickest_s(function))
@@ -74,8 +67,6 @@ class Loads:
             if worker is None:
                 board.want(function, now)
                 self.is_blocked = True
-                able = board.fleet.able[function]
-                self._until = min((at for worker in able for at in worker.recent(now).values()), default=inf)
                 if queue and not board.fleet.holders[function] and not now < self._wake <= queue.head.target:
                     self._wake = queue.head.target  # when it can be dropped at the latest
                     yield Wake(self._wake)
@@ -163,7 +154,7 @@ class Loads:
         queue, ladder = self.board.queues[function], worker.ladders[function]
         kept = worker.in_use()
         if not queue or view.now + ladder.load.seconds + ladder.least.run.seconds > queue.head.target:
-            kept.update(worker.recent(view.now))
+            kept |= worker.recent(view.now)
         return worker.in_the_way(self.board.fleet.size(worker, function, is_idle=False), kept)
 
     def _fits(self, view: View, worker: Worker, function: str) -> bool:

@@ -33,6 +33,7 @@ what would be late is dropped before it costs anything.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import ClassVar
 
@@ -43,6 +44,7 @@ from fairlead.policy.base import Action, Policy, Reject, Site, View
 from fairlead.policy.clockwork.board import TOO_LATE, Board
 from fairlead.policy.clockwork.fleet import Fleet
 from fairlead.policy.clockwork.loads import Loads
+from fairlead.policy.clockwork.reserve import Reserve
 from fairlead.policy.clockwork.runs import Runs
 from fairlead.policy.clockwork.worker import Infer, Worker
 
@@ -87,8 +89,9 @@ class Clockwork(Policy):
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         fleet = Fleet(site, self.max_batch, self.measurements, self.memory_s)
-        wait_s = self.horizon_s + self.max_exec_s  # behind what a worker has planned already
-        self._board = Board(site, fleet, self.deadline_margin_s, self.max_exec_s, wait_s)
+        most_s = self.horizon_s + self.max_exec_s  # the longest wait behind what a worker has planned
+        reserve = partial(Reserve, margin_s=self.deadline_margin_s, most_s=most_s, remember=self.measurements)
+        self._board = Board(site, fleet, self.max_exec_s, reserve)
         self._runs = Runs(self._board, self.horizon_s, self.latest_start_s)
         self._loads = Loads(self._board, self._runs, self.max_load_wait_s)
         self._blocked: list[Worker] = []  # those whose next action does not fit yet
@@ -113,8 +116,6 @@ class Clockwork(Policy):
     def _learn(self, view: View) -> None:
         """Take in what has changed: what ended, which nodes are up, and what was loaded."""
         board, changes = self._board, view.changes
-        if changes.ended or changes.nodes:
-            self._loads.is_blocked = False
         self._runs.learn(view)
         for change in changes.nodes:
             if change.what != "changed":
@@ -149,12 +150,15 @@ class Clockwork(Policy):
             return
         entry = board.entry(invocation, now)
         board.fleet.forget(function, now)
+        reserve = board.reserves[invocation.workflow]
+        reserve.wait.forget(now - self.memory_s)
         finish = min(board.fleet.soonest(function, now))
         if finish <= entry.target:
             board.put([entry], function, now)
             return
         # Sent again when the workers have that much less to do, it could be done; not, if it is too long by itself.
         later_s = finish - entry.target if now + board.fleet.quickest_s(function) <= entry.target else None
+        reserve.dropped(invocation, now)
         board.queues[function].miss(entry)  # its model is loaded for those to come
         board.want(function, now)
         arrival = view.request(invocation.request).arrival

@@ -38,12 +38,13 @@ class Strategy(NamedTuple):
 class ModelQueue:
     """The invocations that wait for one function."""
 
-    __slots__ = ("_entries", "_missed", "demand", "function")
+    __slots__ = ("_entries", "_ids", "_missed", "demand", "function")
 
     def __init__(self, function: str) -> None:
         self.function = function
         self.demand = 0.0
         self._entries = SortedList()
+        self._ids: dict[int, Entry] = {}
         self._missed: deque[Entry] = deque(maxlen=_MOST_MISSED)
 
     def __len__(self) -> int:
@@ -58,6 +59,7 @@ class ModelQueue:
     def put(self, entry: Entry) -> None:
         """Let an entry wait, perhaps again."""
         self._entries.add(entry)
+        self._ids[entry.id] = entry
         self.demand += entry.demand
 
     def miss(self, entry: Entry) -> None:
@@ -70,11 +72,12 @@ class ModelQueue:
             self._missed.popleft()
         return sum([entry.demand for entry in self._missed])
 
-    def discard(self, target: float, id: int) -> None:
+    def discard(self, id: int) -> None:
         """Remove an invocation, if it waits here."""
-        place = self._entries.bisect_left((target, id))
-        if place < len(self._entries) and self._entries[place].id == id:
-            self._forget(self._entries.pop(place))
+        entry = self._ids.get(id)
+        if entry is not None:
+            self._entries.remove(entry)
+            self._forget(entry)
 
     def take(self, strategy: Strategy) -> list[Entry]:
         """Take out the invocations of a strategy."""
@@ -123,4 +126,5 @@ class ModelQueue:
         return found
 
     def _forget(self, entry: Entry) -> None:
+        del self._ids[entry.id]
         self.demand = self.demand - entry.demand if self._entries else 0.0  # an empty queue forgets rounding

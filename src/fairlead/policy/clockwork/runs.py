@@ -24,6 +24,7 @@ class Runs:
             worker, action = self._running.pop(record.invocation, (None, None))
             if worker is None or action is None:
                 continue
+            self.board.reserves[record.workflow].waited(record.stage, record.start - record.ready, record.end)
             if record.outcome == "done" and not action.is_measured:
                 action.is_measured = True
                 ladder = worker.ladders[record.function]

@@ -97,10 +97,9 @@ class Worker:
         """The functions that run, are being loaded or are planned here."""
         return {action.function for action in (self.running, self.loading, *self.plan) if action is not None}
 
-    def recent(self, now: float) -> dict[str, float]:
-        """The functions that were used within the time that it takes to load them again, and when that has passed."""
-        until = {name: used + self.ladders[name].load.seconds for name, used in self.last_use.items()}
-        return {name: at for name, at in until.items() if now < at}
+    def recent(self, now: float) -> set[str]:
+        """The functions that were used within the time that it takes to load them again."""
+        return {name for name, used in self.last_use.items() if now < used + self.ladders[name].load.seconds}
 
     def in_the_way(self, size: Size, kept: set[str]) -> list[str] | None:
         """What must be unloaded to load a model of this size, least recently used first; None if it cannot be loaded.
