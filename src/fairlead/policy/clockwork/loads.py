@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fairlead.policy.base import Action, Retire, View, Wake, Warm
+from fairlead.policy.base import Action, Changes, Retire, View, Wake, Warm
 from fairlead.policy.clockwork.board import Board
 from fairlead.policy.clockwork.runs import Runs
 from fairlead.policy.clockwork.worker import Load, Worker
+
+NO_CHANGES = Changes()
 
 
 @dataclass
@@ -16,9 +18,10 @@ class Loads:
     board: Board
     runs: Runs
     max_wait_s: float
-    is_blocked: bool = False  # in this decision, there is no place for what is wanted most
+    is_blocked: bool = False  # at this instant, there is no place for what is wanted most
     _loaders: list[Worker] = field(default_factory=list)  # those that load something, or will
     _loaded: dict[tuple[str, str], float] = field(default_factory=dict)  # when a function was last loaded on a node
+    _looked: float = -1.0  # when it last looked for places
     _wake: float = 0.0  # when it asked to be called; 0 if not
     was_asked: bool = False  # whether something waited when the last decision was made
 
@@ -28,7 +31,8 @@ class Loads:
         The time of a load is known only if a decision was made at the instant at which it was done, which is so if
         something waited all the time since the last one.
         """
-        self.is_blocked = False
+        if view.now > self._looked or view.changes != NO_CHANGES:
+            self._looked, self.is_blocked = view.now, False
         ready = {instance.id for instance in view.changes.started}
         gone = {stopped.instance.id for stopped in view.changes.stopped}
         for worker in list(self._loaders):
