@@ -123,7 +123,7 @@ def test_a_model_is_loaded_where_it_is_fast_before_where_it_is_slow():
     # The slots come first by their number, and are as idle as the second GPU; there a run takes seven times as long.
     rows = (Row(kind="gpu", vcpus=0, vgpus=1, seconds=0.08), Row(kind="cpu", vcpus=1, seconds=0.56))
     functions = {"a": declared(Table(rows), cold_start_s=0.1, idle_holds="memory")}
-    on = cluster(2, vcpus=2, kind="cpu", beside=cluster(2, vcpus=0, vgpus=1, kind="gpu"))
+    on = cluster(2, vcpus=0, vgpus=1, kind="gpu", beside=cluster(2, vcpus=2, kind="cpu"))  # the latter come first
     recording = run(scenario(functions, arrivals=[0.05 * i for i in range(60)], on=on, slo_s=0.8))
     assert recording.instances.sort("instance")["device"].to_list()[:2] == [0, 0]
     assert recording.invocations.filter(recording.invocations["device"] == 0).height >= 40

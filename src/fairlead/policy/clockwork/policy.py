@@ -18,14 +18,22 @@ what would be late is dropped before it costs anything.
   action in the same plan. The paper has a separate executor for loads.
 * A model that is held somewhere is loaded elsewhere only onto a worker with less load than all that hold it; where
   every worker has too much to do, copies would only evict each other. No more workers load a model at once than its
-  unserved demand needs.
+  unserved demand needs. The paper's GPUs are alike; here a slower worker takes less of a model's demand and is loaded
+  last.
+* A model that was used within the time that its load takes is unloaded only for requests that can still be served in
+  time. The paper's loads take milliseconds; models that take seconds would displace each other and never run. An idle
+  instance that holds its slice takes up vGPUs as well as memory.
+* Measurements of a batch size or a load that are older than `memory_s` are forgotten except for the least. The paper
+  relies on times that do not vary: there, too, a function that was once slower than its objective would be
+  dropped for ever, since only runs are measured.
 * A request that is refused at its arrival still counts as demand for as long as it would have waited. Otherwise a
   model that takes longer to load than its requests may wait would never be loaded.
 * If those that hold a model would be late for its most urgent request, all its demand counts as unserved.
 * A request's demand is fixed when it begins to wait. Its size is that of a batch of one; a worker's capacity is 1.
 * Workflows: each stage is scheduled like a request of its own, whose deadline is the request's minus the least time
-  of what must follow, and minus the time for which each stage may have to wait behind a worker's plan. Clockwork
-  knows only single models.
+  of what must follow, and minus the time for which later stages are expected to wait: as long as the longest of the
+  last `measurements` waits of later stages, at most `horizon_s` + `max_exec_s` each, and at most an even share of the
+  time to spare. Clockwork knows only single models.
 * Each vCPU slot of a node is a worker too. There functions run in their cheapest configuration, on a device in their
   fastest; every batch size in the same share.
 * A function that does not stay loaded (no keep-alive) is loaded by every run of it.
@@ -54,12 +62,12 @@ class Clockwork(Policy):
     """Plan every run and every load ahead, by predicted times, and drop what would be late.
 
     Args:
-        deadline_margin_s: Plans aim to be done so long before the deadline; not negative.
+        deadline_margin_s: Plans aim to be done this long before the deadline; not negative.
         horizon_s: How far ahead a worker's plan is filled; not negative.
-        latest_start_s: A planned batch that could start only so much later than planned is void; not negative.
+        latest_start_s: A planned batch that could only start later than this after its time is void; not negative.
         max_exec_s: Batches that are expected to take longer are not formed, except the smallest; positive.
         max_batch: The largest batch, at least 1.
-        max_load_wait_s: A load that cannot begin so soon is not planned, or given up; not negative.
+        max_load_wait_s: A load that cannot begin within this time is not planned, or given up; not negative.
         measurements: An estimate is the greatest of this number of last measurements, at least 1.
         memory_s: Times of a batch size that were not measured for this long are forgotten; positive.
     """
