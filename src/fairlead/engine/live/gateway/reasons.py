@@ -28,6 +28,8 @@ _PHRASES = (  # the first that occurs counts
     ("its deadline passed", "deadline_passed"),
     ("even with nothing ahead of it", "deadline_too_short"),
     ("too much is ahead of it", "overloaded"),
+    ("more requests than the instances", "overloaded"),
+    ("by the recent waits of the stages ahead", "overloaded"),
     ("cannot promise", "no_promise"),
     ("invocations wait already", "queue_full"),
     ("no worker can run", "unplaceable"),
