@@ -165,7 +165,7 @@ class WarmPool:
         if self._filled.done():
             return
         self._is_short = True  # to be looked at again after the next turn
-        # Later adjustments may ask for more while the first replicas still start: that is no lack of room for the first.
+        # Later adjustments may ask for more while the first replicas still start: then there was room for the first.
         if self._controller.replicas.is_short and self._controller.decisions.adjustments <= 1:
             if self._is_patient:
                 self._filled.set_result(None)
