@@ -7,7 +7,8 @@ what would be late is dropped before it costs anything.
 
 **Differs from the paper:**
 
-* Put together from a description of the controller and its defaults, not from its code.
+* Put together from a description of the controller and its defaults. A public copy of its scheduler was read to find
+  out when it drops a request; no code was taken.
 * There is no network between controller and workers, so an action may start at once (there: 1 ms later), and nothing
   has to be sent ahead. The plan up to the horizon is the controller's own; it is filled whenever it is asked.
 * In a single order by target, the queue of a (model, batch size) is what follows one binary search.
