@@ -1,0 +1,153 @@
+"""Admission by predicted finish: what is admitted is due, and must fit into what the cluster can do until then."""
+
+from math import inf
+
+import numpy as np
+
+from fairlead.model import Record, Request
+from fairlead.policy.fairlead.menu import Reals
+from fairlead.policy.fairlead.outlook import Flow, Outlook
+
+_BINS = 16  # per objective: how finely admitted work is told apart by its deadline
+_LEAST_WINDOW = 0.1
+_WASTE = 0.05  # share of the work that may be wasted on requests that are given up
+_FULL = 0.6  # use of a resource from which on waste is taken for a lack of room
+
+
+class Refused(Exception):
+    """A request that cannot be admitted, and after how many seconds another one might."""
+
+    def __init__(self, reason: str, retry_after_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.retry_after_s = retry_after_s
+
+
+class _Open:
+    """An admitted request: the planned use that is still ahead, and where it is counted."""
+
+    __slots__ = ("bin", "flow", "left", "spent")
+
+    def __init__(self, flow: Flow, bin: int, left: Reals) -> None:
+        self.flow, self.bin, self.left, self.spent = flow, bin, left, 0.0
+
+
+class _Bin:
+    """Work of one workflow that is due at about the same time, and of how many requests."""
+
+    __slots__ = ("requests", "work")
+
+    def __init__(self, size: int) -> None:
+        self.work: Reals = np.zeros(size)
+        self.requests = 0
+
+
+class Admission:
+    """Keeps account of the work that is promised, by workflow and deadline, and of work that was wasted."""
+
+    def __init__(self, outlook: Outlook) -> None:
+        self._outlook = outlook
+        self._open: dict[int, _Open] = {}
+        self._work: dict[str, dict[int, _Bin]] = {name: {} for name in outlook.flows}
+        self._total: Reals = np.zeros(len(outlook.supply.amounts))
+        self.window = 1.0  # share of what the cluster can do until a deadline that may be promised
+        self._wasted = self._worked = 0.0
+        self._used: Reals = np.zeros(len(outlook.supply.amounts))
+
+    def admit(self, request: Request, now: float) -> None:
+        """Count a request as promised; raises `Refused` if that cannot be."""
+        flow = self._outlook.flows[request.workflow]
+        if not flow.can_run:
+            raise Refused("no node can run all of its functions")
+        left_s = request.deadline - now
+        if left_s < flow.fastest_s:
+            raise Refused(f"it cannot be answered in time: it takes at least {flow.fastest_s:.3g} s, and is due in {left_s:.3g} s")
+        need = flow.use
+        if left_s < inf:
+            self._check_room(request, flow, need, left_s)
+        bin = int(request.deadline / flow.first[0].slo_s * _BINS) if left_s < inf else 0
+        self._open[request.id] = _Open(flow, bin, need)
+        self._add(flow, bin, need, 1)
+
+    def _check_room(self, request: Request, flow: Flow, need: Reals, left_s: float) -> None:
+        amounts = self._outlook.supply.amounts
+        room = self.window * flow.backlog * amounts * left_s
+        matters = need > 0
+        if flow.share < 1:  # an overload in which others need room too
+            own_room = self.window * flow.backlog * flow.share * flow.rate * flow.use * left_s
+            own = sum((bin.work for bin in self._work[request.workflow].values()), np.zeros(len(need)))
+            late = (own + need > own_room + need) & matters & (own > 0)
+            if late.any():
+                raise Refused(_busy(left_s), self._retry_s(own, own_room, left_s, matters))
+        if not ((self._total + need > room) & matters).any():
+            return
+        ahead = self._ahead(request.deadline)
+        if ((ahead + need > room) & matters).any() and ahead.any():
+            raise Refused(_busy(left_s), self._retry_s(ahead + need, room, left_s, matters))
+
+    @staticmethod
+    def _retry_s(work: Reals, room: Reals, left_s: float, matters: Reals) -> float:
+        over = float((work[matters] / np.maximum(room[matters], 1e-12)).max())
+        return max(0.001, min((over - 1) * left_s, 60.0))
+
+    def _ahead(self, deadline: float) -> Reals:
+        """Promised work that is due before this instant."""
+        total: Reals = np.zeros(len(self._total))
+        for name, bins in self._work.items():
+            last = int(deadline / self._outlook.flows[name].first[0].slo_s * _BINS)
+            for at, bin in bins.items():
+                if at <= last:
+                    total = total + bin.work
+        return total
+
+    def _add(self, flow: Flow, at: int, work: Reals, requests: int = 0) -> None:
+        bins = self._work[flow.workflow.name]
+        bin = bins.get(at)
+        if bin is None:
+            bin = bins[at] = _Bin(len(work))
+        bin.work = bin.work + work
+        bin.requests += requests
+        if not bin.requests:
+            del bins[at]
+        self._total = np.maximum(self._total + work, 0.0)
+
+    def started(self, request: int, cost: float, used: Reals) -> None:
+        """Note work that is spent on a request."""
+        found = self._open.get(request)
+        if found is not None:
+            found.spent += cost
+        self._worked += cost
+        self._used = self._used + used
+
+    def done(self, record: Record) -> None:
+        """Take one finished run off what is ahead of its request."""
+        found = self._open.get(record.request)
+        if found is not None:
+            step = found.flow.steps[record.stage]
+            left = np.maximum(found.left - step.menu.use[step.option], 0.0)
+            self._add(found.flow, found.bin, left - found.left)
+            found.left = left
+
+    def close(self, request: int, *, is_wasted: bool) -> None:
+        """Forget a request; what was spent on one that was given up was wasted."""
+        found = self._open.pop(request, None)
+        if found is not None:
+            self._add(found.flow, found.bin, -found.left, -1)
+            if is_wasted:
+                self._wasted += found.spent
+
+    def adapt(self, passed_s: float) -> None:
+        """Admit fewer requests while work is wasted in a full cluster, and more again when it is not."""
+        amounts = self._outlook.supply.amounts
+        there = amounts > 0
+        if self._worked > 0 and there.any():
+            is_full = bool((self._used[there] / (amounts[there] * max(passed_s, 1e-9))).max() > _FULL)
+            if is_full and self._wasted > _WASTE * self._worked:
+                self.window = max(_LEAST_WINDOW, 0.85 * self.window)
+            else:
+                self.window = min(1.0, self.window + (0.03 if is_full else 0.1))
+        self._wasted = self._worked = 0.0
+        self._used = np.zeros(len(amounts))
+
+
+def _busy(left_s: float) -> str:
+    return f"what was admitted before it takes all that the cluster can do in the {left_s:.3g} s until it is due"

@@ -1,0 +1,129 @@
+"""Where a run goes: nodes of the right kind, warm first, away from nodes that are slow now.
+
+Each node has a *pace*: how long runs there take compared with what was expected of them. It follows the last dozen
+batches, so pressure from outside is noticed within seconds, whatever its cause. Functions that are sensitive to what
+else runs on a node have this sensitivity measured, since the declared one does not say how much the others disturb.
+"""
+
+from collections.abc import Iterable
+
+from fairlead.model import Node
+from fairlead.policy.base import NodeChange, View
+from fairlead.policy.fairlead.menu import Menu, Supply
+
+_FOLLOW = 0.12  # weight of the newest batch in the pace of its node
+_UNEVEN = 1.15  # a pace from which on a node is avoided where there are others
+_MOST_SLOWDOWN = 0.7  # a run is not started beside others that would make it take this share longer, or more
+_PRIOR = 20.0  # observations that the declared sensitivity counts for
+_FORGET = 0.99
+
+
+class Sensitivity:
+    """How much longer runs of a function take per share of a node that others use: a regression that forgets."""
+
+    __slots__ = ("_declared", "_load", "_load2", "_product", "_ratio", "_weight", "slope")
+
+    def __init__(self, declared: float) -> None:
+        self._declared = self.slope = declared
+        self._weight = self._load = self._ratio = self._load2 = self._product = 0.0
+
+    def observe(self, load: float, ratio: float) -> None:
+        """See how long a run took, relative to the expected time, beside others that use this share."""
+        self._weight = self._weight * _FORGET + 1
+        self._load = self._load * _FORGET + load
+        self._ratio = self._ratio * _FORGET + ratio
+        self._load2 = self._load2 * _FORGET + load * load
+        self._product = self._product * _FORGET + load * ratio
+        spread = self._load2 - self._load**2 / self._weight
+        slope = self._product - self._load * self._ratio / self._weight
+        prior = _PRIOR * 0.01  # as if that many were seen with a standard deviation of 0.1 in load
+        self.slope = max(0.0, (slope + prior * self._declared) / (spread + prior))
+
+
+class Ground:
+    """The nodes that are up, by kind, with their paces and what of them is in use by own runs."""
+
+    def __init__(self, nodes: Iterable[Node], supply: Supply) -> None:
+        self._supply = supply
+        self._nodes = {node.name: node for node in nodes}
+        self._by_kind: dict[str, list[str]] = {}
+        self.pace = dict.fromkeys(self._nodes, 1.0)
+        self.busy = dict.fromkeys(self._nodes, 0.0)  # share of vCPUs, or of vGPUs where a node has no vCPUs
+        self._slow = 0
+        self._sensitivity: dict[str, Sensitivity] = {}
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self._by_kind = {kind: [] for kind in self._supply.kinds}
+        for node in self._nodes.values():
+            self._by_kind[node.kind].append(node.name)
+        self._is_plain = len(self._supply.kinds) == 1
+
+    def follow(self, changes: Iterable[NodeChange]) -> None:
+        """Take in nodes that joined, were lost or changed."""
+        is_changed = False
+        for change in changes:
+            is_changed = True
+            name = change.node.name
+            if change.what == "lost":
+                self._nodes.pop(name, None)
+                continue
+            self._nodes[name] = change.node
+            self.pace[name], self.busy[name] = 1.0, self.busy.get(name, 0.0)
+        if is_changed:
+            self._arrange()
+            self._supply.count(self._nodes.values())
+            self._slow = sum(self.pace[name] > _UNEVEN for name in self._nodes)
+
+    def part(self, node: str, menu: Menu, option: int) -> float:
+        """The share of a node that a run uses."""
+        found = self._nodes.get(node)
+        if found is None:
+            return 0.0
+        if found.vcpus:
+            return float(menu.vcpus[option]) / found.vcpus
+        return float(menu.vgpus[option]) / sum(device.vgpus for device in found.devices)
+
+    def observe(self, node: str, menu: Menu, others: float, ratio: float) -> None:
+        """See how long a batch took, relative to what was expected, beside others that used this share of the node."""
+        if menu.sensitivity:
+            self._sensitivity.setdefault(menu.name, Sensitivity(menu.sensitivity)).observe(others, ratio)
+        if node in self.pace:
+            before = self.pace[node]
+            self.pace[node] = after = before + _FOLLOW * (min(ratio, 4.0) - before)
+            self._slow += (after > _UNEVEN) - (before > _UNEVEN)
+
+    def find(self, view: View, menu: Menu, option: int, *, is_warm: bool, evicts: bool, left_s: float) -> str | None:
+        """A node for an option, where it would be done in so many seconds; None if there is none.
+
+        Args:
+            view: What is now.
+            menu: The function.
+            option: How it is to be run.
+            is_warm: Whether an instance must be idle there.
+            evicts: Whether idle instances of others may have to go.
+            left_s: Time that the run may take.
+        """
+        configuration, kind = menu.options[option]
+        if self._is_plain and not menu.sensitivity and (not self._slow or self._slow == len(self._nodes)):
+            return view.place(menu.name, configuration, "warm" if is_warm else "warm-first", evicts=evicts)
+        known = self._sensitivity.get(menu.name)
+        slope = known.slope if known else menu.sensitivity
+        best: tuple[tuple[bool, float, float], str] | None = None
+        for node in self._by_kind[kind]:
+            others = self.busy[node]
+            if slope * others >= _MOST_SLOWDOWN:
+                continue
+            pace = self.pace[node] if self.pace[node] > _UNEVEN else 1.0
+            key = (False, pace, others)
+            if best is not None and not is_warm and best[0] <= key:
+                continue
+            is_there = view.is_warm(menu.name, configuration, node)
+            if is_warm and not is_there:
+                continue
+            key = (not is_there, pace, others)
+            if (best is None or key < best[0]) and view.fits(menu.name, configuration, node, evicts=evicts):
+                if pace > 1 and menu.mean_s[option] * pace > left_s:
+                    continue
+                best = key, node
+        return best[1] if best else None

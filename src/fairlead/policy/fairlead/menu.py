@@ -1,0 +1,155 @@
+"""What a function can be run with: every configuration on every kind of node, with its time, its use and its price.
+
+Resources are counted in pools over all nodes: a second of a vCPU on a node of speed 2 is worth two on one of speed 1.
+"""
+
+from collections.abc import Iterable
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlead.model import Cluster, Configuration, Function, Node
+from fairlead.planning.feasibility import could_run
+from fairlead.profile import Estimate
+
+Reals = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+_MIG_PART = {1: 1.0, 2: 7 / 3, 3: 3.5, 4: 3.5, 7: 7.0}  # sevenths of a device that a slice keeps from all others
+_PRIOR_RUNS = 5.0  # weight of "declared times are right" against runs that were observed
+_MOST_RUNS = 50.0
+
+
+class Supply:
+    """The two resources of a cluster, vCPUs and vGPUs, summed over nodes at their speeds, and their prices."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.kinds = tuple(cluster.kinds)
+        self._kinds = cluster.kinds
+        self._is_mig = {
+            name: any(device.sharing == "mig" for device in node.devices) for name, node in cluster.kinds.items()
+        }
+        base = [cluster.price.vcpu_usd_per_hour / 3600, cluster.price.vgpu_usd_per_hour / 3600]
+        self.usd_per_s: Reals = np.maximum(np.array(base), 1e-12)
+        self.count(cluster.nodes)
+
+    def count(self, nodes: Iterable[Node]) -> None:
+        """Add up what these nodes have."""
+        self.amounts: Reals = np.zeros(2)
+        for node in nodes:
+            self.amounts += node.speed * np.array([node.vcpus, sum(device.vgpus for device in node.devices)])
+
+    def part(self, kind: str, vgpus: float) -> float:
+        """vGPUs of a device that no other instance can use while one has this share."""
+        return _MIG_PART.get(int(vgpus), vgpus) if self._is_mig[kind] else vgpus
+
+    def holding(self, configuration: Configuration, kind: str) -> Reals:
+        """What a run of this configuration takes of each resource."""
+        speed = self._kinds[kind].speed
+        return speed * np.array([configuration.vcpus, self.part(kind, configuration.vgpus)])
+
+    def blocks_device(self, configuration: Configuration, kind: str) -> bool:
+        """Whether a run takes vCPUs that work on a device of the node may need."""
+        return not configuration.vgpus and bool(self._kinds[kind].devices)
+
+
+class Menu:
+    """The options of one function as arrays, one entry per (configuration, kind of node).
+
+    An option is left out if another one of the same kind and batch is at least as fast and needs no more. Times of
+    options that have not run yet are corrected by what was learned from those that have.
+
+    Args:
+        function: What is run.
+        estimate: Its declared times.
+        cluster: Where it runs.
+        supply: The resources in which use is counted.
+    """
+
+    def __init__(self, function: Function, estimate: Estimate, cluster: Cluster, supply: Supply) -> None:
+        self.function = function
+        self.name = function.name
+        self.sensitivity = estimate.sensitivity
+        self.safety = 0.5  # part of the way from the mean to the safe percentile that a run is planned with
+        self.cold_s = estimate.cold_start_s()
+        self._run_cold_s = 0.0
+        if function.keep_alive_s <= 0 and not function.warm:  # no instance stays: every run begins with a cold start
+            self._run_cold_s, self.cold_s = self.cold_s, 0.0
+        self.wait_s = 0.0  # how long runs have waited for a place, on average
+        self.transfer_s = function.output_mb * 8e-3 / cluster.bandwidth_gbps
+        self._supply, self._price, self._estimate = supply, cluster.price, estimate
+        self.options: list[tuple[Configuration, str]] = [
+            (configuration, kind)
+            for kind, node in cluster.kinds.items()
+            for configuration in estimate.configurations
+            if could_run(node, function, configuration) and estimate.latency_s(configuration, kind) < inf
+        ]
+        self._arrange()
+        self.keep(self._undominated())
+
+    def _arrange(self) -> None:
+        options, supply, estimate = self.options, self._supply, self._estimate
+        self.batch: Reals = np.array([c.batch for c, _ in options], float)
+        self.vcpus: Reals = np.array([c.vcpus for c, _ in options], float)
+        self.vgpus: Reals = np.array([c.vgpus for c, _ in options], float)
+        self.usd_per_s: Reals = np.array([self._price.usd_per_s(c.vcpus, c.vgpus) for c, _ in options])
+        self.holding: Reals = np.array([supply.holding(c, kind) for c, kind in options])
+        blocks = np.array([supply.blocks_device(c, kind) for c, kind in options])
+        self.aversion: Reals = np.where(blocks, 1.02, 1.0)  # of equal options, the one that leaves GPU nodes alone
+        self._declared_s: Reals = np.array([estimate.latency_s(c, kind) for c, kind in options])
+        self._believed_s = self._declared_s.copy()
+        self._spread: Reals = np.array([estimate.upper_s(c, kind) for c, kind in options]) / self._declared_s
+        self._runs: dict[int, int] = {}  # by option: how many batches of it were started
+        self.batches = tuple(sorted(set(self.batch)))
+        self._derive()
+
+    def _undominated(self) -> Mask:
+        kinds = np.array([kind for _, kind in self.options])
+        order = np.lexsort((self._declared_s, self.vcpus, self.vgpus))
+        kept = np.zeros(len(order), bool)
+        for i in order:  # whatever beats an option needs no more than it, so it comes before
+            rivals = kept & (kinds == kinds[i]) & (self.batch == self.batch[i])
+            rivals &= (self.vcpus <= self.vcpus[i]) & (self._declared_s <= self._declared_s[i])
+            kept[i] = not rivals.any()
+        return kept
+
+    def __len__(self) -> int:
+        return len(self.options)
+
+    @property
+    def size(self) -> Reals:
+        """The share that tells instances apart: vGPUs, or vCPUs for a function that needs no GPU."""
+        return self.vgpus if self.vgpus.any() else self.vcpus
+
+    def keep(self, kept: Mask) -> None:
+        """Leave all other options out, unless none would be left. For use before the first run only."""
+        if kept.any() and not kept.all():
+            self.options = [option for option, stays in zip(self.options, kept, strict=True) if stays]
+            self._arrange()
+
+    def started(self, option: int) -> None:
+        """Note that an option was started, so that its time will be observed."""
+        self._runs[option] = self._runs.get(option, 0) + 1
+
+    def learn(self, estimate: Estimate) -> None:
+        """Take over what is believed now of the options that have run, and correct the others by the same factor."""
+        if self._runs:
+            for i in self._runs:
+                self._believed_s[i] = estimate.latency_s(*self.options[i])
+                self._spread[i] = estimate.upper_s(*self.options[i]) / self._believed_s[i]
+            known = np.array(list(self._runs))
+            weights = np.minimum(np.array(list(self._runs.values()), float), _MOST_RUNS)
+            logs = np.log(self._believed_s[known] / self._declared_s[known])
+            factor = float(np.exp((weights * logs).sum() / (weights.sum() + _PRIOR_RUNS)))
+            others = np.ones(len(self), bool)
+            others[known] = False
+            self._believed_s[others] = self._declared_s[others] * factor
+        self._derive()
+
+    def _derive(self) -> None:
+        self.mean_s: Reals = self._believed_s + self._estimate.overhead_s + self._run_cold_s
+        self.upper_s: Reals = self.mean_s * (1 + self.safety * (self._spread - 1))
+        self.fastest_s = float(self.mean_s.min()) if len(self) else inf
+        self.use: Reals = self.holding * (self.mean_s / self.batch)[:, None]  # resource-seconds per invocation
+        self.usd: Reals = self.usd_per_s * self.mean_s  # of the whole batch

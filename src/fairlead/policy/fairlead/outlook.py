@@ -1,0 +1,298 @@
+"""The model of the load: what finishing a request costs from every stage on, at prices that follow what is scarce.
+
+For each stage a table over the time left has the least cost of all that is still ahead (dynamic programming over the
+workflow, last stage first). Cost is counted in resource-seconds times prices. A resource that the planned use of all
+expected requests would exhaust becomes more expensive, so plans move to configurations and kinds of nodes that spare
+it.
+"""
+
+from collections.abc import Mapping
+from math import ceil, inf, sqrt
+
+import numpy as np
+
+from fairlead.model import Invocation, Stage, Workflow
+from fairlead.policy.base import Site, View
+from fairlead.policy.fairlead.menu import Menu, Reals, Supply
+from fairlead.policy.fairlead.sizes import followers
+from fairlead.policy.kit.expected import expected_counts
+
+GRID = 160  # parts into which an objective is divided
+_NO_OBJECTIVE_S = 60.0
+_HEADROOM = 0.03  # share of the time left that stays unplanned
+_TARGET = 0.85  # planned use of a resource beyond which its price rises
+_MOST_PRICE = 200.0
+_ROUNDS = 4  # of price changes per refresh
+_GATHERING = 0.7  # part of the time until a batch is full that its first member is planned to wait
+_PATIENCE = 2.0  # times the mean wait of a stage that is set aside for it
+_MOST_WAIT = 0.05  # of the objective, at most
+_FLOOR = 0.65  # of an equal share of what can be answered that every workflow gets in overload
+_WINDOW_S = 8.0  # over which arrival rates are averaged
+_SLOW_WINDOW_S = 60.0
+_MOST_RANKED = 48
+
+
+class Step:
+    """One stage of a workflow in the model, with its table of costs."""
+
+    def __init__(self, workflow: Workflow, stage: Stage, menu: Menu, visits: float) -> None:
+        self.workflow = workflow.name
+        self.name = stage.name
+        self.menu = menu
+        self.visits = visits  # expected runs per request
+        self.is_first = not stage.after
+        self.after: list[tuple[float, Step]] = []  # with the expected runs there per run here
+        self.slo_s = workflow.slo.latency_s if workflow.slo.latency_s < inf else _NO_OBJECTIVE_S
+        self.grid_s = self.slo_s / GRID
+        self.rest_s = 0.0  # least time of all that follows, transfer included
+        self.usd_limit = inf  # what one run here may cost for the workflow to stay within its budget
+        self.usd_after = 0.0  # least that the stages after it cost per run here
+        self.option = 0  # planned for a request that was just admitted and is on schedule
+        self._ranks: dict[tuple[int, int], tuple[list[int], list[float]]] = {}
+
+    def tabulate(self, surcharges: Reals, rate: float) -> None:
+        """Work out the table, after those of the stages that follow."""
+        menu = self.menu
+        ahead: Reals = np.zeros(GRID + 1)
+        rest_s = 0.0
+        for runs, step in self.after:
+            wait_s = min(_PATIENCE * step.menu_wait_s, _MOST_WAIT * self.slo_s)
+            shift = round(wait_s / self.grid_s)
+            table = step.cost if not shift else np.concatenate([np.full(shift, inf), step.cost[:-shift]])
+            ahead = ahead + runs * table
+            rest_s = max(rest_s, step.rest_s + step.menu.fastest_s)
+        transfer_s = menu.transfer_s if self.after else 0.0
+        self.rest_s = rest_s + transfer_s
+        self.ahead = ahead
+        self.run_cost: Reals = (menu.usd_per_s * menu.aversion + menu.holding @ surcharges) * menu.mean_s
+        self.bins = np.ceil((menu.upper_s + transfer_s) / self.grid_s - 1e-6).astype(int)
+        waits_s = (menu.batch - 1) / max(rate, 1e-9) * _GATHERING
+        planned = np.ceil((menu.upper_s + transfer_s + waits_s) / self.grid_s - 1e-6)
+        left = np.arange(GRID + 1)[None, :] - np.minimum(planned, GRID + 1).astype(int)[:, None]
+        total = np.where(left >= 0, ahead[np.maximum(left, 0)], inf) + (self.run_cost / menu.batch)[:, None]
+        if self.usd_limit < inf:
+            total[menu.usd / menu.batch > self.usd_limit * (1 + 1e-9)] = inf
+        self.best = total.argmin(axis=0)
+        self.cost: Reals = total[self.best, np.arange(GRID + 1)]
+        self.planned_bins = planned
+        self._ranks.clear()
+
+    @property
+    def menu_wait_s(self) -> float:
+        """How long runs of this stage's function have waited for a place, on average."""
+        return self.menu.wait_s
+
+    def bin(self, seconds: float) -> int:
+        """The entry of the table for so much time left; negative if there is none."""
+        return GRID if seconds >= self.slo_s else int(seconds * (1 - _HEADROOM) / self.grid_s + 1e-6)
+
+    def ranked(self, left_s: float, waiting: int) -> tuple[list[int], list[float]]:
+        """The options that are in time for the first of so many that wait, best first, with their costs per run."""
+        left = self.bin(left_s)
+        key = (left, min(waiting, int(self.menu.batches[-1])))
+        found = self._ranks.get(key)
+        if found is None:
+            after = left - self.bins
+            cost = np.where(after >= 0, self.ahead[np.clip(after, 0, GRID)], inf)
+            cost = cost + self.run_cost / np.minimum(self.menu.batch, key[1])
+            order = np.argsort(cost, kind="stable")[:_MOST_RANKED]
+            order = order[np.isfinite(cost[order])]
+            found = self._ranks[key] = (order.tolist(), cost[order].tolist())
+        return found
+
+    def ahead_cost(self, invocation: Invocation, now: float, option: int) -> float:
+        """What the stages after this one cost a waiting invocation that is run with this option now."""
+        after = self.bin(invocation.deadline - now) - int(self.bins[option])
+        return float(self.ahead[after]) if after >= 0 else inf
+
+    def least_cost(self, left_s: float) -> float:
+        """What finishing costs at least with so much time left, in full batches."""
+        after = self.bin(left_s) - self.bins
+        cost = np.where(after >= 0, self.ahead[np.clip(after, 0, GRID)], inf) + self.run_cost / self.menu.batch
+        return float(cost.min())
+
+
+class Flow:
+    """One workflow in the model: its steps, its arrival rate, and what a request of it is planned to use."""
+
+    def __init__(self, workflow: Workflow, menus: Mapping[str, Menu]) -> None:
+        self.workflow = workflow
+        counts = dict(zip([stage.name for stage in workflow.stages], expected_counts(workflow), strict=True))
+        self.steps = {
+            stage.name: Step(workflow, stage, menus[stage.function], counts[stage.name]) for stage in workflow.stages
+        }
+        for name, stages in followers(workflow).items():
+            for stage in stages:
+                runs = counts[stage.name] / max(counts[name], 1e-12) / len(stage.after)
+                self.steps[name].after.append((runs, self.steps[stage.name]))
+        self.backwards = [self.steps[stage.name] for stage in reversed(workflow.stages)]
+        self.first = [step for step in self.backwards if step.is_first]
+        self.can_run = all(len(step.menu) for step in self.backwards)
+        self.arrived = 0
+        self.rate = 0.0
+        self.slow_rate = 0.0
+        self.use: Reals = np.zeros(0)
+        self.share = 1.0  # of its requests that can be answered
+        if workflow.slo.cost_usd < inf and self.can_run:
+            self._limit_costs(workflow.slo.cost_usd)
+
+    def _limit_costs(self, budget_usd: float) -> None:
+        least = {step.name: step.visits * float((step.menu.usd / step.menu.batch).min()) for step in self.backwards}
+        spare_usd = budget_usd - sum(least.values())
+        after = {step.name: 0.0 for step in self.backwards}
+        for step in self.backwards:
+            after[step.name] = sum(after[one.name] + least[one.name] for _, one in step.after)
+            step.usd_after = after[step.name] / max(step.visits, 1e-12)
+            step.usd_limit = (least[step.name] + spare_usd) / max(step.visits, 1e-12)
+
+    @property
+    def fastest_s(self) -> float:
+        """The least time in which a request can be answered."""
+        return max(step.rest_s + step.menu.fastest_s for step in self.first)
+
+    def tabulate(self, surcharges: Reals, rates: Mapping[str, float]) -> None:
+        """Work out the tables of all steps, and the plan of a request that starts now."""
+        for step in self.backwards:
+            step.tabulate(surcharges, rates[step.menu.name])
+        start = int(GRID * (1 - _HEADROOM))
+        left: dict[str, int] = {}
+        self.use = np.zeros(2)
+        for step in reversed(self.backwards):
+            at = min([left[name] for name in self._before(step)], default=start)
+            if np.isfinite(step.cost[at]):
+                step.option = int(step.best[at])
+            else:
+                step.option = int(step.menu.upper_s.argmin())
+            left[step.name] = max(0, at - int(min(step.planned_bins[step.option], GRID)))
+            self.use = self.use + step.visits * step.menu.use[step.option]
+        self.backlog = self._mean_remaining(left, start)
+        self.fresh_cost = sum(float(step.cost[start]) * step.visits for step in self.first)
+        self.price = sum(float(step.run_cost[step.option]) / float(step.menu.batch[step.option]) * step.visits for step in self.backwards)
+
+    def _mean_remaining(self, left: Mapping[str, int], start: int) -> float:
+        """The part of its work that a request on schedule still has ahead, on average over its time in the cluster.
+
+        By Little's law, so much work per request is under way when answers take as long as they may.
+        """
+        work = {step.name: step.visits * float((step.menu.use[step.option]).sum()) for step in self.backwards}
+        whole = sum(work.values())
+        area = sum(amount * (start - left[name]) for name, amount in work.items())
+        return min(1.0, max(0.3, area / max(whole * max(start - min(left.values()), 1), 1e-12)))
+
+    def _before(self, step: Step) -> tuple[str, ...]:
+        return next(stage.after for stage in self.workflow.stages if stage.name == step.name)
+
+
+class Outlook:
+    """All workflows in one model, refreshed as arrivals and times change."""
+
+    def __init__(self, site: Site, menus: Mapping[str, Menu], supply: Supply) -> None:
+        self.menus = menus
+        self.supply = supply
+        self.flows = {name: Flow(workflow, menus) for name, workflow in site.workflows.items()}
+        slos = [flow.workflow.slo.latency_s for flow in self.flows.values() if flow.workflow.slo.latency_s < inf]
+        self.period_s = min(max(5 * min(slos, default=1.0), 0.1), 2.0)
+        self.prices: Reals = np.ones(2)  # times the base price
+        self.rates = dict.fromkeys(menus, 0.0)
+        self.busy: dict[tuple[str, float], tuple[float, int]] = {}
+        self._since: float | None = None
+        self._is_first = True
+        self.due = 0.0
+        self._tabulate()
+
+    @property
+    def is_scarce(self) -> bool:
+        """Whether anything costs more than its base price."""
+        return bool(self.prices.max() > 1.02)
+
+    def refresh(self, view: View) -> bool:
+        """Bring the model up to date if it is time; tells whether it was."""
+        now = view.now
+        if self._since is None:
+            self._since, self.due = now, now + min(0.2, self.period_s / 4)
+            return False
+        if now < self.due:
+            return False
+        passed_s = now - self._since
+        for flow in self.flows.values():
+            self._follow_rate(flow, passed_s)
+        self._is_first = False
+        self._since, self.due = now, now + self.period_s
+        for name, menu in self.menus.items():
+            if len(menu):
+                menu.learn(view.profile(name))
+        load = self.load
+        safety = min(1.0, max(0.5, 1.0 - (load - 0.5) * 2))  # being safe is cheap where there is room
+        for menu in self.menus.values():
+            menu.safety += 0.3 * (safety - menu.safety)
+        self._set_rates()
+        step = 1.0
+        for _ in range(_ROUNDS if self.is_scarce or load > _TARGET else 1):
+            self._tabulate()
+            over = self._use / np.maximum(_TARGET * self.supply.amounts, 1e-9) - 1
+            over[self.supply.amounts <= 0] = -1.0
+            self.prices = np.clip(self.prices * np.exp(np.clip(step * over, -0.7, 0.7)), 1.0, _MOST_PRICE)
+            step *= 0.7
+        self._tabulate()
+        self._share_out()
+        return True
+
+    def _follow_rate(self, flow: Flow, passed_s: float) -> None:
+        seen = flow.arrived / passed_s
+        flow.arrived = 0
+        for window_s, name in ((_WINDOW_S, "rate"), (_SLOW_WINDOW_S, "slow_rate")):
+            weight = 1.0 if self._is_first else 1 - np.exp(-passed_s / min(window_s, 4 * self.period_s if name == "rate" else window_s))
+            setattr(flow, name, getattr(flow, name) + weight * (seen - getattr(flow, name)))
+
+    def _set_rates(self) -> None:
+        self.rates = dict.fromkeys(self.menus, 0.0)
+        for flow in self.flows.values():
+            for step in flow.backwards:
+                self.rates[step.menu.name] += flow.rate * step.visits
+
+    @property
+    def load(self) -> float:
+        """The planned use of the busiest resource as a share of what there is."""
+        there = self.supply.amounts > 0
+        return float((self._use[there] / self.supply.amounts[there]).max()) if there.any() else 0.0
+
+    def _tabulate(self) -> None:
+        surcharges = self.supply.usd_per_s * (self.prices - 1)
+        self._use: Reals = np.zeros(2)
+        busy: dict[tuple[str, float], tuple[float, int]] = {}
+        for flow in self.flows.values():
+            if not flow.can_run:
+                continue
+            flow.tabulate(surcharges, self.rates)
+            self._use = self._use + flow.rate * flow.use
+            for step in flow.backwards:
+                menu, option = step.menu, step.option
+                key = (menu.name, float(menu.vgpus[option]))
+                number = flow.rate * step.visits * menu.mean_s[option] / menu.batch[option]
+                busy[key] = (busy.get(key, (0.0, 0))[0] + number, option)
+        self.busy = busy
+
+    def _share_out(self) -> None:
+        """Where not all can be answered: to each workflow a floor, and the rest to those that need least per answer."""
+        amounts = self.supply.amounts
+        for flow in self.flows.values():
+            flow.share = 1.0
+        there = amounts > 0
+        over = float((self._use[there] / amounts[there]).max()) if there.any() else 0.0
+        if over <= 1 or len(self.flows) == 1:
+            return
+        floor = _FLOOR / over
+        left = amounts - floor * self._use
+        for flow in sorted(self.flows.values(), key=lambda flow: flow.price):
+            if not flow.can_run or not flow.rate:
+                continue
+            more = (1 - floor) * flow.rate * flow.use
+            wanted = more > 1e-12
+            part = min(1.0, float((np.maximum(left, 0)[wanted] / more[wanted]).min())) if wanted.any() else 1.0
+            flow.share = floor + (1 - floor) * part
+            left = left - part * more
+
+
+def headcount(busy: float, deviations: float) -> int:
+    """Instances that suffice for so many that are busy on average, with a margin of standard deviations."""
+    return ceil(busy + deviations * sqrt(busy) + 0.5)

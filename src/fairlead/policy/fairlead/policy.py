@@ -1,0 +1,308 @@
+"""One policy for all workflows and clusters: the default.
+
+It unites what the papers contribute. Configurations are planned over the whole rest of a workflow under the time that
+is left (ESG). A request is admitted by predicted finish, before any work is spent on it (UCB/EECS-2022-88, 4;
+Clockwork). Runs go where their instance or weights are (KaaS). Instances are started before they are needed. What is
+believed is corrected by what is observed, node by node (Darly). What is scarce has a price.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from fairlead.model import Invocation, Record
+from fairlead.policy.base import Action, Policy, Reject, Site, Start, View, Wake
+from fairlead.policy.fairlead.admission import Admission, Refused
+from fairlead.policy.fairlead.ground import Ground
+from fairlead.policy.fairlead.lines import Line
+from fairlead.policy.fairlead.menu import Menu, Supply
+from fairlead.policy.fairlead.outlook import Outlook, Step
+from fairlead.policy.fairlead.sizes import choose_sizes, holds_slices
+from fairlead.policy.fairlead.warming import Warming
+
+_MOST_WORTH = 1.3  # what finishing a request may cost under scarcity, in terms of a new one of its workflow
+_MUCH_WORSE = 1.5  # a warm option that costs this times the best one is a reason to start an instance for the best
+_LOSS = 3.0  # what passing over a waiting request is taken to cost, in runs of its function
+
+
+@dataclass
+class _Run:
+    """A batch that was started: what was expected of it, and where it is counted."""
+
+    menu: Menu
+    node: str
+    part: float
+    others: float
+    expected_s: float
+    is_open: bool = True
+
+
+@dataclass
+class Fairlead(Policy):
+    """Answer as many requests as possible in time, at the least cost, on whatever cluster there is."""
+
+    def prepare(self, site: Site, rng: np.random.Generator) -> None:
+        self._supply = Supply(site.cluster)
+        self._menus = {
+            name: Menu(function, site.profiles[name], site.cluster, self._supply)
+            for name, function in site.functions.items()
+        }
+        self._holds_slices = holds_slices(site)
+        choose_sizes(site, self._menus, self._supply)
+        self._outlook = Outlook(site, self._menus, self._supply)
+        self._admission = Admission(self._outlook)
+        self._ground = Ground(site.cluster.nodes, self._supply)
+        self._warming = Warming(self._outlook, holds_slices=self._holds_slices)
+        self._lines = {name: Line(menu) for name, menu in self._menus.items()}
+        self._runs: dict[int, _Run] = {}  # by invocation
+        self._bills_cold = site.cluster.price.bill_cold_start
+        self._epoch = 0
+        self._woken = -inf
+        self._refreshed = 0.0
+
+    def decide(self, view: View) -> Iterator[Action]:
+        self._follow(view)
+        if self._outlook.refresh(view):
+            self._admission.adapt(view.now - self._refreshed)
+            self._refreshed = view.now
+            self._epoch += 1
+        yield from self._admit(view)
+        yield from self._dispatch(view)
+        yield from self._warming.provide(view)
+        yield from self._look_again(view)
+
+    # --- what happened ---------------------------------------------------------------------------------------------
+
+    def _follow(self, view: View) -> None:
+        changes = view.changes
+        if changes.ended or changes.started or changes.stopped or changes.nodes:
+            self._epoch += 1
+        if changes.nodes:
+            self._ground.follow(changes.nodes)
+        for record in changes.ended:
+            self._ended(record)
+        for closed in changes.closed:
+            self._admission.close(closed.request.id, is_wasted=False)
+        for invocation in changes.ready:
+            if view.is_waiting(invocation):
+                step = self._step(invocation)
+                self._lines[invocation.function].add(invocation, invocation.deadline - step.rest_s)
+
+    def _ended(self, record: Record) -> None:
+        if record.outcome == "done":
+            self._admission.done(record)
+        run = self._runs.pop(record.invocation, None)
+        if run is None or not run.is_open:
+            return
+        run.is_open = False
+        self._ground.busy[run.node] = max(0.0, self._ground.busy.get(run.node, 0.0) - run.part)
+        if record.outcome == "done":
+            took_s = record.end - record.start - record.cold_s - record.transfer_s
+            self._ground.observe(run.node, run.menu, run.others, took_s / max(run.expected_s, 1e-9))
+
+    def _step(self, invocation: Invocation) -> Step:
+        return self._outlook.flows[invocation.workflow].steps[invocation.stage]
+
+    # --- admission -------------------------------------------------------------------------------------------------
+
+    def _admit(self, view: View) -> Iterator[Action]:
+        for request in view.fresh:
+            self._outlook.flows[request.workflow].arrived += 1
+            try:
+                self._admission.admit(request, view.now)
+            except Refused as refused:
+                yield Reject(request.id, str(refused), refused.retry_after_s)
+
+    # --- dispatch --------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, view: View) -> Iterator[Action]:
+        """Serve the functions by the laxity of their first in line, until nothing more can be started."""
+        closed: set[str] = set()
+        while True:
+            heads = []
+            for name, line in self._lines.items():
+                if name in closed or not line:
+                    continue
+                yield from self._clean(view, line)
+                if line and not line.is_stuck(self._epoch):
+                    heads.append((line.first_key() - line.menu.fastest_s, name))
+            if not heads:
+                return
+            for _, name in sorted(heads):
+                has_started = False
+                for action in self._serve(view, self._lines[name]):
+                    has_started |= isinstance(action, Start)
+                    yield action
+                if has_started:
+                    break  # its next in line may be less urgent than others now
+                closed.add(name)
+
+    def _clean(self, view: View, line: Line) -> Iterator[Action]:
+        """Forget what left, and drop what cannot be in time any more."""
+        now = view.now
+        while line:
+            head, key = line.first(), line.first_key()
+            if not view.is_waiting(head):
+                line.discard(head)
+            elif key - now < line.menu.fastest_s - 1e-9:
+                line.discard(head)
+                yield from self._drop(view, head, "it can no longer be answered in time")
+            else:
+                return
+
+    def _drop(self, view: View, invocation: Invocation, reason: str) -> Iterator[Action]:
+        lacks_instance = self._warming.is_starting(invocation.function, view.now)
+        self._admission.close(invocation.request, is_wasted=not lacks_instance)
+        yield Reject(invocation.request, reason)
+
+    def _serve(self, view: View, line: Line) -> Iterator[Action]:
+        """Start the first in line, with as many after it as go with it; at most one batch."""
+        menu, now = line.menu, view.now
+        while line:
+            head = line.first()
+            if not view.is_waiting(head):
+                line.discard(head)
+                continue
+            step = self._step(head)
+            left_s = head.deadline - now
+            if self._outlook.is_scarce and left_s < inf and self._costs_too_much(step, left_s):
+                line.discard(head)
+                yield from self._drop(view, head, "finishing it would take what several new requests need")
+                continue
+            spend = self._spendable(view, head, step)
+            if spend < inf and (menu.usd / np.minimum(menu.batch, len(line))).min() > spend * (1 + 1e-9):
+                line.discard(head)
+                yield from self._drop(view, head, "it can no longer be answered within its budget")
+                continue
+            break
+        else:
+            return
+        skipped = 0
+        options, costs = step.ranked(left_s, len(line))
+        if len(line) > 1 and self._outlook.is_scarce and len(menu.batches) > 1:
+            skipped, options, costs = self._pass_over(line, step, now, options, costs)
+        if not options:
+            options, costs = _quickest(menu, left_s - step.rest_s)
+        if not options:
+            line.stick(self._epoch)
+            return
+        found = self._find(view, menu, options, head, step, spend, len(line))
+        if found is None or costs[found[0]] > _MUCH_WORSE * costs[0] or menu.vgpus[options[found[0]]] != menu.vgpus[options[0]]:
+            if found is None:
+                found = yield from self._find_cold(view, menu, options, line.first_key() - now, spend, len(line))
+            if found is None and menu.cold_s > 0:
+                self._warming.missed[menu.name] = options[0]
+        if found is None:
+            line.stick(self._epoch)
+            return
+        option, node = options[found[0]], found[1]
+        yield from self._start(view, line, option, node, skipped)
+
+    def _costs_too_much(self, step: Step, left_s: float) -> bool:
+        flow = self._outlook.flows[step.workflow]
+        fresh = flow.fresh_cost / max(sum(one.visits for one in flow.first), 1e-12) if step.is_first else flow.fresh_cost
+        return bool(np.isfinite(fresh)) and step.least_cost(left_s) > _MOST_WORTH * fresh
+
+    def _spendable(self, view: View, head: Invocation, step: Step) -> float:
+        """What a run may cost per member for the request to stay within its budget."""
+        if step.usd_limit == inf:
+            return inf
+        request = view.request(head.request)
+        return max(request.budget_usd - view.spent_usd(head.request), 0.0) / max(step.visits, 1.0) - step.usd_after
+
+    def _find(
+        self, view: View, menu: Menu, options: list[int], head: Invocation, step: Step, spend: float, waiting: int
+    ) -> tuple[int, str] | None:
+        """The first option for which there is a warm instance and room, and where."""
+        failed: set[tuple[float, float, str]] = set()
+        left_s = head.deadline - view.now - step.rest_s
+        for rank, option in enumerate(options):
+            configuration, kind = menu.options[option]
+            key = (configuration.vcpus, configuration.vgpus, kind)
+            if key in failed or menu.usd[option] / min(menu.batch[option], waiting) > spend * (1 + 1e-9):
+                continue
+            is_warm = menu.cold_s > 0
+            node = self._ground.find(
+                view, menu, option, is_warm=is_warm, evicts=not self._holds_slices, left_s=left_s
+            )
+            if node is not None:
+                return rank, node
+            failed.add(key)
+        return None
+
+    def _find_cold(
+        self, view: View, menu: Menu, options: list[int], left_s: float, spend: float, waiting: int
+    ) -> Iterator[Action]:
+        """The first option that is in time after a cold start, and where."""
+        for rank, option in enumerate(options[:12]):
+            if left_s - menu.cold_s < menu.upper_s[option]:
+                continue
+            usd = menu.usd[option] + (menu.cold_s * menu.usd_per_s[option] if self._bills_cold else 0.0)
+            if usd / min(menu.batch[option], waiting) > spend * (1 + 1e-9):
+                continue
+            node = self._ground.find(view, menu, option, is_warm=False, evicts=False, left_s=left_s - menu.cold_s)
+            if node is None:
+                node = self._ground.find(view, menu, option, is_warm=False, evicts=True, left_s=left_s - menu.cold_s)
+            if node is not None:
+                return rank, node
+        return None
+        yield
+
+    def _pass_over(
+        self, line: Line, step: Step, now: float, options: list[int], costs: list[float]
+    ) -> tuple[int, list[int], list[float]]:
+        """Whether to pass over the most urgent, which would make batches small: how many, and the options then."""
+        menu = line.menu
+        keys = line.keys(64)
+        best_cost, best = (costs[0], None) if options else (inf, None)
+        unit = float((step.run_cost / menu.batch).min())
+        first = np.searchsorted(np.array(keys) - now, menu.upper_s, side="left")
+        for option in np.flatnonzero((first > 0) & (first < len(keys))):
+            skip = int(first[option])
+            members = min(menu.batch[option], len(line) - skip)
+            cost = (float(step.run_cost[option]) + _LOSS * unit * skip) / members + step.ahead_cost(line.at(skip), now, option)
+            if cost < best_cost:
+                best_cost, best = cost, (skip, int(option))
+        if best is None:
+            return 0, options, costs
+        return best[0], [best[1]], [best_cost]
+
+    def _start(self, view: View, line: Line, option: int, node: str, skipped: int) -> Iterator[Action]:
+        menu, now = line.menu, view.now
+        configuration = menu.options[option][0]
+        batch = line.take(view, configuration.batch, skipped)
+        if not batch:
+            return
+        part, others = self._ground.part(node, menu, option), self._ground.busy.get(node, 0.0)
+        self._ground.busy[node] = others + part
+        run = _Run(menu, node, part, others, float(menu.mean_s[option]))
+        cost = float(self._step(batch[0]).run_cost[option]) / len(batch)
+        used = menu.use[option] * menu.batch[option] / len(batch)
+        for invocation in batch:
+            self._runs[invocation.id] = run
+            self._admission.started(invocation.request, cost, used)
+            waited_s = min(now - invocation.ready, 0.25 * self._step(invocation).slo_s)
+            menu.wait_s += 0.02 * (waited_s - menu.wait_s)
+        menu.started(option)
+        yield Start(tuple(batch), configuration, node)
+
+    # --- when to look again ----------------------------------------------------------------------------------------
+
+    def _look_again(self, view: View) -> Iterator[Action]:
+        """Ask to be called when the first in a line becomes hopeless, or an instance is expected to be ready."""
+        now, at = view.now, self._warming.wake
+        for line in self._lines.values():
+            if line and line.first_key() < inf:
+                at = min(at, max(line.first_key() - line.menu.fastest_s + 1e-6, now + 1e-4))
+        if now < at < inf and not now < self._woken <= at:
+            self._woken = at
+            yield Wake(at)
+
+
+def _quickest(menu: Menu, left_s: float) -> tuple[list[int], list[float]]:
+    """The options that are in time by their mean, though not by a safe time."""
+    able = np.flatnonzero(menu.mean_s <= max(left_s, 1.05 * menu.fastest_s))
+    order = able[np.argsort(menu.mean_s[able], kind="stable")][:4]
+    return order.tolist(), menu.mean_s[order].tolist()

@@ -1,0 +1,153 @@
+"""Instances that are started before they are needed, and which ones make way when memory is short.
+
+An instance is worth what it saves: requests per second that would come late if it had to be started for them. It is
+started ahead where the plan has fewer than it needs, and may drive out idle instances that are worth less.
+"""
+
+from collections.abc import Iterator, Mapping
+from math import inf
+
+import numpy as np
+
+from fairlead.policy.base import Action, Retire, View, Warm
+from fairlead.policy.fairlead.menu import Menu, Reals, Supply
+from fairlead.policy.fairlead.outlook import Outlook, headcount
+
+_LOOK_S = 0.5
+_STARTING = 0.5  # share of a resource that planned starts may take at a time
+_MISSED = 0.03  # the same for starts beyond the plan
+_DEVIATIONS = 2.0
+_WORTH_MORE = 1.5  # times the worth of what it drives out
+
+
+class Warming:
+    """Decides which instances to start ahead, and where."""
+
+    def __init__(self, outlook: Outlook, *, holds_slices: bool) -> None:
+        self._outlook = outlook
+        self._menus: Mapping[str, Menu] = outlook.menus
+        self._supply: Supply = outlook.supply
+        self._holds_slices = holds_slices
+        self._starting: dict[tuple[str, float], list[tuple[float, Reals]]] = {}  # until when, and what it takes
+        self.missed: dict[str, int] = {}  # by function: the option that its first in line wanted
+        self._due = 0.0
+        self.wake = inf
+
+    def is_starting(self, function: str, now: float) -> bool:
+        """Whether an instance of a function is being started ahead of need."""
+        return any(until > now for (name, _), ends in self._starting.items() if name == function for until, _ in ends)
+
+    def provide(self, view: View) -> Iterator[Action]:
+        """Start what was missed, and what the plan needs."""
+        self.wake = inf
+        for function, option in self.missed.items():
+            yield from self._after_miss(view, self._menus[function], option)
+        self.missed.clear()
+        if view.now < self._due or not self._outlook.rates:
+            return
+        self._due = view.now + _LOOK_S
+        lacking = []
+        for (function, share), (busy, option) in self._outlook.busy.items():
+            if busy > 0 and self._menus[function].cold_s > 0 and view.scaled(function) is None:
+                there, wanted = self._there(view, function, share), self._wanted(function, share)
+                lacking += [((there + i) / wanted, -share, function, option) for i in range(min(wanted - there, 8))]
+        for _, _, function, option in sorted(lacking):  # first what has the smallest part of what it needs
+            yield from self._start(view, self._menus[function], option, _STARTING)
+
+    def _there(self, view: View, function: str, share: float) -> int:
+        return sum(one.ready + one.starting for one in view.counts(function) if one.vgpus == share)
+
+    def _wanted(self, function: str, share: float) -> int:
+        busy = self._outlook.busy.get((function, share), (0.0, 0))[0]
+        if not self._holds_slices:
+            return headcount(busy, _DEVIATIONS)
+        return max(1, headcount(busy, self._affordable_deviations()) - 1)
+
+    def _affordable_deviations(self) -> float:
+        """The largest margin with which the planned instances fit side by side."""
+        amounts = self._supply.amounts
+        for deviations in (4.0, 3.5, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5):
+            held = sum(
+                self._menus[function].holding[option] * (headcount(busy, deviations) - 1)
+                for (function, _), (busy, option) in self._outlook.busy.items()
+                if busy > 0
+            )
+            if not isinstance(held, int) and (held <= 0.97 * amounts + 1e-9).all():
+                return deviations
+        return 0.0
+
+    def _live(self, function: str, share: float, now: float) -> list[tuple[float, Reals]]:
+        ends = self._starting.setdefault((function, share), [])
+        ends[:] = [one for one in ends if one[0] > now]
+        return ends
+
+    def _after_miss(self, view: View, menu: Menu, option: int) -> Iterator[Action]:
+        share = float(menu.vgpus[option])
+        if view.scaled(menu.name) is not None:
+            return
+        there, wanted = self._there(view, menu.name, share), self._wanted(menu.name, share)
+        if len(self._live(menu.name, share, view.now)) >= (1 if self._holds_slices else 4):
+            return
+        if self._holds_slices and there >= wanted:
+            return
+        yield from self._start(view, menu, option, _STARTING if there < wanted or not there else _MISSED)
+
+    def _start(self, view: View, menu: Menu, option: int, most: float) -> Iterator[Action]:
+        configuration, _ = menu.options[option]
+        now = view.now
+        holding, amounts = menu.holding[option], self._supply.amounts
+        taken = sum((held for ends in self._starting.values() for until, held in ends if until > now), np.zeros(2))
+        if ((taken + holding > most * amounts) & (holding > 0) & (taken > 0)).any():
+            return
+        node = view.place(menu.name, configuration, "fresh", evicts=False)
+        if node is None and not self._holds_slices:
+            node = yield from self.make_room(view, menu, option)
+        if node is None:
+            return
+        self._live(menu.name, float(menu.vgpus[option]), now).append((now + menu.cold_s, holding))
+        self.wake = min(self.wake, now + menu.cold_s + 1e-6)
+        yield Warm(menu.name, configuration, node)
+
+    def worth(self, function: str) -> float:
+        """Requests per second that an instance saves from being late, per GB that it keeps."""
+        menu = self._menus[function]
+        return self._rate(function) / max(menu.function.memory_gb + menu.function.footprint_gb, 1e-3)
+
+    def _rate(self, function: str) -> float:
+        total = 0.0
+        for flow in self._outlook.flows.values():
+            for step in flow.backwards:
+                if step.menu.name == function:
+                    spare_s = step.slo_s - flow.fastest_s
+                    lost = 1.0 if step.menu.cold_s > spare_s else 0.3 * step.menu.cold_s / max(spare_s, 1e-9)
+                    total += max(flow.rate, flow.slow_rate) * step.visits * lost
+        return total
+
+    def make_room(self, view: View, menu: Menu, option: int, gain: float = 0.0) -> Iterator[Action]:
+        """Stop idle instances that are worth less than one of this function would be; gives the node, or None."""
+        configuration, kind = menu.options[option]
+        worth = (self.worth(menu.name) + gain) / _WORTH_MORE
+        best: tuple[float, str, list[int]] | None = None
+        for node in view.nodes:
+            if node.kind != kind:
+                continue
+            victims, loss = [], 0.0
+            needed = configuration.memory_gb or menu.function.memory_gb
+            idle = sorted(view.idle(node.name), key=lambda one: (self.worth(one.function), one.id))
+            freed = 0.0
+            for one in idle:
+                value = self.worth(one.function)
+                if value >= worth or one.function == menu.name:
+                    break
+                victims.append(one.id)
+                loss += value * one.memory_gb
+                freed += one.memory_gb
+                if freed >= needed:
+                    break
+            if freed >= needed and (best is None or loss < best[0]) and view.fits(menu.name, configuration, node.name, is_fresh=True):
+                best = loss, node.name, victims
+        if best is None:
+            return None
+        for victim in best[2]:
+            yield Retire(victim)
+        return best[1] if view.fits(menu.name, configuration, best[1], is_fresh=True) else None
