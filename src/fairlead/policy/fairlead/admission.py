@@ -10,6 +10,7 @@ from fairlead.policy.fairlead.outlook import Flow, Outlook
 
 _BINS = 16  # per objective: how finely admitted work is told apart by its deadline
 _LEAST_WINDOW = 0.1
+_LOSING = 0.02  # share of requests that is dropped from which on batches are filled at the cost of the most urgent
 _WASTE = 0.05  # share of the work that may be wasted on requests that are given up
 _FULL = 0.6  # use of a resource from which on waste is taken for a lack of room
 
@@ -51,6 +52,7 @@ class Admission:
         self._total: Reals = np.zeros(len(outlook.supply.amounts))
         self.window = 1.0  # share of what the cluster can do until a deadline that may be promised
         self._wasted = self._worked = 0.0
+        self._closed = self._dropped = 0.0  # requests, with exponential forgetting
         self._used: Reals = np.zeros(len(outlook.supply.amounts))
 
     def admit(self, request: Request, now: float) -> None:
@@ -69,7 +71,7 @@ class Admission:
         self._add(flow, bin, need, 1)
 
     def _check_room(self, request: Request, flow: Flow, need: Reals, left_s: float) -> None:
-        amounts = self._outlook.supply.amounts
+        amounts = self._outlook.supply.usable
         room = self.window * flow.backlog * amounts * left_s
         matters = need > 0
         if flow.share < 1:  # an overload in which others need room too
@@ -132,12 +134,15 @@ class Admission:
         found = self._open.pop(request, None)
         if found is not None:
             self._add(found.flow, found.bin, -found.left, -1)
+            self._closed = 0.99 * self._closed + 1
+            self._dropped = 0.99 * self._dropped + is_wasted
+            self._outlook.is_losing = self._dropped > _LOSING * self._closed
             if is_wasted:
                 self._wasted += found.spent
 
     def adapt(self, passed_s: float) -> None:
         """Admit fewer requests while work is wasted in a full cluster, and more again when it is not."""
-        amounts = self._outlook.supply.amounts
+        amounts = self._outlook.supply.usable
         there = amounts > 0
         if self._worked > 0 and there.any():
             is_full = bool((self._used[there] / (amounts[there] * max(passed_s, 1e-9))).max() > _FULL)

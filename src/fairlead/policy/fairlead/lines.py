@@ -1,25 +1,33 @@
-"""The queue of one function over all workflows, by the latest instant at which a run must end."""
+"""Queues, one per stage of each workflow, by the latest instant at which a run must end."""
 
+from collections.abc import Iterator
 from math import inf
 
 from sortedcontainers import SortedList
 
 from fairlead.model import Invocation
 from fairlead.policy.base import View
-from fairlead.policy.fairlead.menu import Menu
+from fairlead.policy.fairlead.outlook import Step
 
 
 class Line:
-    """Waiting invocations of one function, the most urgent first."""
+    """Waiting invocations of one stage, the most urgent first."""
 
-    def __init__(self, menu: Menu) -> None:
-        self.menu = menu
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.menu = step.menu
+        self.siblings: list[Line] = []  # of the same function, with which it shares batches
         self._items: SortedList = SortedList()
         self._keys: dict[int, float] = {}
         self._stuck: tuple[int, int] = (-1, -1)
 
     def __len__(self) -> int:
         return len(self._items)
+
+    @property
+    def waiting(self) -> int:
+        """How many invocations wait for the function, in all workflows."""
+        return len(self._items) + sum(len(line) for line in self.siblings)
 
     def add(self, invocation: Invocation, key: float) -> None:
         """Let an invocation wait that must have run by the instant `key`."""
@@ -38,7 +46,7 @@ class Line:
         return found
 
     def first_key(self) -> float:
-        """By when the most urgent must have run."""
+        """By when the most urgent must have run; infinity for an empty line."""
         return float(self._items[0][0]) if self._items else inf
 
     def at(self, position: int) -> Invocation:
@@ -50,15 +58,26 @@ class Line:
         """By when the first of them must have run."""
         return [item[0] for item in self._items.islice(0, most)]
 
-    def take(self, view: View, most: int, skipped: int) -> list[Invocation]:
-        """Remove and return the first that wait, after those that are passed over."""
-        found: list[Invocation] = []
-        while len(found) < most and len(self._items) > skipped:
+    def take(self, view: View, most: int, skipped: int, end: float) -> list[Invocation]:
+        """Remove and return what runs together: the first of this line after those that are passed over, then others.
+
+        Of the other lines of the function only invocations that are in time if the batch ends at the instant `end`.
+        """
+        found = list(self._pop(view, most, skipped))
+        for line in self.siblings:
+            if len(found) >= most:
+                break
+            late = line._items.bisect_left((end,))
+            found += line._pop(view, most - len(found), late)
+        return found
+
+    def _pop(self, view: View, most: int, skipped: int) -> Iterator[Invocation]:
+        while most and len(self._items) > skipped:
             invocation = self._items[skipped][2]
             self.discard(invocation)
             if view.is_waiting(invocation):
-                found.append(invocation)
-        return found
+                most -= 1
+                yield invocation
 
     def stick(self, epoch: int) -> None:
         """Note that nothing could be started for the first of the line."""

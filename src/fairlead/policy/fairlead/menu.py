@@ -19,6 +19,8 @@ Mask = NDArray[np.bool_]
 _MIG_PART = {1: 1.0, 2: 7 / 3, 3: 3.5, 4: 3.5, 7: 7.0}  # sevenths of a device that a slice keeps from all others
 _PRIOR_RUNS = 5.0  # weight of "declared times are right" against runs that were observed
 _MOST_RUNS = 50.0
+_FOLLOW = 0.05  # weight of the newest observation of a full cluster
+_LEAST = 0.2
 
 
 class Supply:
@@ -32,7 +34,20 @@ class Supply:
         }
         base = [cluster.price.vcpu_usd_per_hour / 3600, cluster.price.vgpu_usd_per_hour / 3600]
         self.usd_per_s: Reals = np.maximum(np.array(base), 1e-12)
+        self.attainable: Reals = np.ones(2)  # share of the amounts that is in use when nothing more can be started
         self.count(cluster.nodes)
+
+    @property
+    def usable(self) -> Reals:
+        """What of each resource can be used at a time, by experience."""
+        return self.amounts * self.attainable
+
+    def observe_full(self, held: Reals, needed: Reals) -> None:
+        """See what is in use at an instant when a run that needs these resources cannot be started for lack of room."""
+        use = np.divide(held, self.amounts, out=np.zeros(2), where=self.amounts > 0)
+        use[needed <= 0] = 0.0
+        bottleneck = int(use.argmax())
+        self.attainable[bottleneck] += _FOLLOW * (max(use[bottleneck], _LEAST) - self.attainable[bottleneck])
 
     def count(self, nodes: Iterable[Node]) -> None:
         """Add up what these nodes have."""
@@ -101,6 +116,7 @@ class Menu:
         self._believed_s = self._declared_s.copy()
         self._spread: Reals = np.array([estimate.upper_s(c, kind) for c, kind in options]) / self._declared_s
         self._runs: dict[int, int] = {}  # by option: how many batches of it were started
+        self._smallest: dict[tuple[int, int], int] = {}
         self.batches = tuple(sorted(set(self.batch)))
         self._derive()
 
@@ -127,6 +143,17 @@ class Menu:
         if kept.any() and not kept.all():
             self.options = [option for option, stays in zip(self.options, kept, strict=True) if stays]
             self._arrange()
+
+    def smallest_for(self, option: int, members: int) -> int:
+        """Of the options of the same size, the one with the smallest batch that holds so many members."""
+        key = (option, members)
+        found = self._smallest.get(key)
+        if found is None:
+            same = (self.vcpus == self.vcpus[option]) & (self.vgpus == self.vgpus[option]) & (self.batch >= members)
+            same &= np.array([kind == self.options[option][1] for _, kind in self.options])
+            able = np.flatnonzero(same)
+            found = self._smallest[key] = int(able[self.batch[able].argmin()])
+        return found
 
     def started(self, option: int) -> None:
         """Note that an option was started, so that its time will be observed."""

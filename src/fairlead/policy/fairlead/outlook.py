@@ -197,13 +197,14 @@ class Outlook:
         self.busy: dict[tuple[str, float], tuple[float, int]] = {}
         self._since: float | None = None
         self._is_first = True
+        self.is_losing = False  # whether requests are being dropped
         self.due = 0.0
         self._tabulate()
 
     @property
     def is_scarce(self) -> bool:
-        """Whether anything costs more than its base price."""
-        return bool(self.prices.max() > 1.02)
+        """Whether a resource is short, by the plan or by requests that had to be dropped."""
+        return self.is_losing or bool(self.prices.max() > 1.02)
 
     def refresh(self, view: View) -> bool:
         """Bring the model up to date if it is time; tells whether it was."""
@@ -227,10 +228,10 @@ class Outlook:
             menu.safety += 0.3 * (safety - menu.safety)
         self._set_rates()
         step = 1.0
-        for _ in range(_ROUNDS if self.is_scarce or load > _TARGET else 1):
+        for _ in range(_ROUNDS if self.prices.max() > 1 or load > _TARGET else 1):
             self._tabulate()
-            over = self._use / np.maximum(_TARGET * self.supply.amounts, 1e-9) - 1
-            over[self.supply.amounts <= 0] = -1.0
+            over = self._use / np.maximum(_TARGET * self.supply.usable, 1e-9) - 1
+            over[self.supply.usable <= 0] = -1.0
             self.prices = np.clip(self.prices * np.exp(np.clip(step * over, -0.7, 0.7)), 1.0, _MOST_PRICE)
             step *= 0.7
         self._tabulate()
@@ -253,8 +254,8 @@ class Outlook:
     @property
     def load(self) -> float:
         """The planned use of the busiest resource as a share of what there is."""
-        there = self.supply.amounts > 0
-        return float((self._use[there] / self.supply.amounts[there]).max()) if there.any() else 0.0
+        there = self.supply.usable > 0
+        return float((self._use[there] / self.supply.usable[there]).max()) if there.any() else 0.0
 
     def _tabulate(self) -> None:
         surcharges = self.supply.usd_per_s * (self.prices - 1)
@@ -274,7 +275,7 @@ class Outlook:
 
     def _share_out(self) -> None:
         """Where not all can be answered: to each workflow a floor, and the rest to those that need least per answer."""
-        amounts = self.supply.amounts
+        amounts = self.supply.usable
         for flow in self.flows.values():
             flow.share = 1.0
         there = amounts > 0

@@ -17,7 +17,7 @@ from fairlead.policy.base import Action, Policy, Reject, Site, Start, View, Wake
 from fairlead.policy.fairlead.admission import Admission, Refused
 from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.lines import Line
-from fairlead.policy.fairlead.menu import Menu, Supply
+from fairlead.policy.fairlead.menu import Menu, Reals, Supply
 from fairlead.policy.fairlead.outlook import Outlook, Step
 from fairlead.policy.fairlead.sizes import choose_sizes, holds_slices
 from fairlead.policy.fairlead.warming import Warming
@@ -36,6 +36,7 @@ class _Run:
     part: float
     others: float
     expected_s: float
+    held: Reals
     is_open: bool = True
 
 
@@ -55,12 +56,21 @@ class Fairlead(Policy):
         self._admission = Admission(self._outlook)
         self._ground = Ground(site.cluster.nodes, self._supply)
         self._warming = Warming(self._outlook, holds_slices=self._holds_slices)
-        self._lines = {name: Line(menu) for name, menu in self._menus.items()}
+        self._lines = {
+            (name, step.name): Line(step)
+            for name, flow in self._outlook.flows.items()
+            for step in flow.steps.values()
+            if len(step.menu)
+        }
+        for line in self._lines.values():
+            line.siblings = [one for one in self._lines.values() if one.menu is line.menu and one is not line]
         self._runs: dict[int, _Run] = {}  # by invocation
         self._bills_cold = site.cluster.price.bill_cold_start
         self._epoch = 0
         self._woken = -inf
         self._refreshed = 0.0
+        self._sampled = -inf
+        self._held: Reals = np.zeros(2)  # by runs
 
     def decide(self, view: View) -> Iterator[Action]:
         self._follow(view)
@@ -86,9 +96,9 @@ class Fairlead(Policy):
         for closed in changes.closed:
             self._admission.close(closed.request.id, is_wasted=False)
         for invocation in changes.ready:
-            if view.is_waiting(invocation):
-                step = self._step(invocation)
-                self._lines[invocation.function].add(invocation, invocation.deadline - step.rest_s)
+            line = self._lines.get((invocation.workflow, invocation.stage))
+            if line is not None and view.is_waiting(invocation):
+                line.add(invocation, invocation.deadline - line.step.rest_s)
 
     def _ended(self, record: Record) -> None:
         if record.outcome == "done":
@@ -97,6 +107,7 @@ class Fairlead(Policy):
         if run is None or not run.is_open:
             return
         run.is_open = False
+        self._held = self._held - run.held
         self._ground.busy[run.node] = max(0.0, self._ground.busy.get(run.node, 0.0) - run.part)
         if record.outcome == "done":
             took_s = record.end - record.start - record.cold_s - record.transfer_s
@@ -118,16 +129,15 @@ class Fairlead(Policy):
     # --- dispatch --------------------------------------------------------------------------------------------------
 
     def _dispatch(self, view: View) -> Iterator[Action]:
-        """Serve the functions by the laxity of their first in line, until nothing more can be started."""
-        closed: set[str] = set()
+        """Serve lines by laxity: by how long the first can still wait and then run as it is best run."""
+        closed: set[tuple[str, str]] = set()
         while True:
             heads = []
             for name, line in self._lines.items():
-                if name in closed or not line:
-                    continue
-                yield from self._clean(view, line)
-                if line and not line.is_stuck(self._epoch):
-                    heads.append((line.first_key() - line.menu.fastest_s, name))
+                if line and name not in closed:
+                    yield from self._clean(view, line)
+                    if line and not line.is_stuck(self._epoch):
+                        heads.append((self._laxity_s(view, line), name))
             if not heads:
                 return
             for _, name in sorted(heads):
@@ -138,6 +148,11 @@ class Fairlead(Policy):
                 if has_started:
                     break  # its next in line may be less urgent than others now
                 closed.add(name)
+
+    def _laxity_s(self, view: View, line: Line) -> float:
+        options, _ = line.step.ranked(line.first().deadline - view.now, line.waiting)
+        run_s = line.menu.upper_s[options[0]] if options else line.menu.fastest_s
+        return line.first_key() - view.now - float(run_s)
 
     def _clean(self, view: View, line: Line) -> Iterator[Action]:
         """Forget what left, and drop what cannot be in time any more."""
@@ -159,20 +174,19 @@ class Fairlead(Policy):
 
     def _serve(self, view: View, line: Line) -> Iterator[Action]:
         """Start the first in line, with as many after it as go with it; at most one batch."""
-        menu, now = line.menu, view.now
+        menu, step, now = line.menu, line.step, view.now
         while line:
             head = line.first()
             if not view.is_waiting(head):
                 line.discard(head)
                 continue
-            step = self._step(head)
             left_s = head.deadline - now
             if self._outlook.is_scarce and left_s < inf and self._costs_too_much(step, left_s):
                 line.discard(head)
                 yield from self._drop(view, head, "finishing it would take what several new requests need")
                 continue
             spend = self._spendable(view, head, step)
-            if spend < inf and (menu.usd / np.minimum(menu.batch, len(line))).min() > spend * (1 + 1e-9):
+            if spend < inf and (menu.usd / np.minimum(menu.batch, line.waiting)).min() > spend * (1 + 1e-9):
                 line.discard(head)
                 yield from self._drop(view, head, "it can no longer be answered within its budget")
                 continue
@@ -180,7 +194,7 @@ class Fairlead(Policy):
         else:
             return
         skipped = 0
-        options, costs = step.ranked(left_s, len(line))
+        options, costs = step.ranked(left_s, line.waiting)
         if len(line) > 1 and self._outlook.is_scarce and len(menu.batches) > 1:
             skipped, options, costs = self._pass_over(line, step, now, options, costs)
         if not options:
@@ -188,17 +202,26 @@ class Fairlead(Policy):
         if not options:
             line.stick(self._epoch)
             return
-        found = self._find(view, menu, options, head, step, spend, len(line))
+        found = self._find(view, menu, options, head, step, spend, line.waiting)
         if found is None or costs[found[0]] > _MUCH_WORSE * costs[0] or menu.vgpus[options[found[0]]] != menu.vgpus[options[0]]:
             if found is None:
-                found = yield from self._find_cold(view, menu, options, line.first_key() - now, spend, len(line))
+                found = yield from self._find_cold(view, menu, options, line.first_key() - now, spend, line.waiting)
             if found is None and menu.cold_s > 0:
                 self._warming.missed[menu.name] = options[0]
         if found is None:
+            self._note_full(view, menu, options[0])
             line.stick(self._epoch)
             return
         option, node = options[found[0]], found[1]
         yield from self._start(view, line, option, node, skipped)
+
+    def _note_full(self, view: View, menu: Menu, option: int) -> None:
+        """If it is room that is missing, and not an instance: learn how much of the cluster can be in use at a time."""
+        if view.now < self._sampled + self._outlook.period_s / 16:
+            return
+        if self._ground.find(view, menu, option, is_warm=False, evicts=True, left_s=inf) is None:
+            self._sampled = view.now
+            self._supply.observe_full(self._held + self._warming.held(view.now), menu.holding[option])
 
     def _costs_too_much(self, step: Step, left_s: float) -> bool:
         flow = self._outlook.flows[step.workflow]
@@ -272,12 +295,16 @@ class Fairlead(Policy):
     def _start(self, view: View, line: Line, option: int, node: str, skipped: int) -> Iterator[Action]:
         menu, now = line.menu, view.now
         configuration = menu.options[option][0]
-        batch = line.take(view, configuration.batch, skipped)
+        batch = line.take(view, configuration.batch, skipped, now + float(menu.upper_s[option]))
         if not batch:
             return
+        if len(batch) < configuration.batch:
+            option = menu.smallest_for(option, len(batch))
+            configuration = menu.options[option][0]
         part, others = self._ground.part(node, menu, option), self._ground.busy.get(node, 0.0)
         self._ground.busy[node] = others + part
-        run = _Run(menu, node, part, others, float(menu.mean_s[option]))
+        run = _Run(menu, node, part, others, float(menu.mean_s[option]), menu.holding[option])
+        self._held = self._held + run.held
         cost = float(self._step(batch[0]).run_cost[option]) / len(batch)
         used = menu.use[option] * menu.batch[option] / len(batch)
         for invocation in batch:

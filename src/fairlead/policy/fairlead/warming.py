@@ -81,6 +81,10 @@ class Warming:
         ends[:] = [one for one in ends if one[0] > now]
         return ends
 
+    def held(self, now: float) -> Reals:
+        """What instances take that are being started ahead of need."""
+        return sum((held for ends in self._starting.values() for until, held in ends if until > now), np.zeros(2))
+
     def _after_miss(self, view: View, menu: Menu, option: int) -> Iterator[Action]:
         share = float(menu.vgpus[option])
         if view.scaled(menu.name) is not None:
@@ -96,7 +100,7 @@ class Warming:
         configuration, _ = menu.options[option]
         now = view.now
         holding, amounts = menu.holding[option], self._supply.amounts
-        taken = sum((held for ends in self._starting.values() for until, held in ends if until > now), np.zeros(2))
+        taken = self.held(now)
         if ((taken + holding > most * amounts) & (holding > 0) & (taken > 0)).any():
             return
         node = view.place(menu.name, configuration, "fresh", evicts=False)
