@@ -1,11 +1,12 @@
 """Admission by predicted finish: what is admitted is due, and must fit into what the cluster can do until then."""
 
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
 from fairlead.model import Record, Request
-from fairlead.policy.fairlead.menu import Reals
+from fairlead.policy.fairlead.menu import Menu, Reals
 from fairlead.policy.fairlead.outlook import Flow, Outlook
 
 _BINS = 16  # per objective: how finely admitted work is told apart by its deadline
@@ -21,6 +22,21 @@ class Refused(Exception):
     def __init__(self, reason: str, retry_after_s: float | None = None) -> None:
         super().__init__(reason)
         self.retry_after_s = retry_after_s
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """A batch that runs: what was expected of it, what it takes, and the first deadline that it serves."""
+
+    menu: Menu
+    node: str
+    part: float
+    others: float
+    expected_s: float
+    held: Reals
+    end: float
+    deadline: float
+    is_open: bool = True
 
 
 class _Open:
@@ -47,7 +63,9 @@ class Admission:
 
     def __init__(self, outlook: Outlook) -> None:
         self._outlook = outlook
+        self.running: set[Run] = set()
         self._open: dict[int, _Open] = {}
+        self._tokens: dict[str, tuple[float, float]] = {}  # by workflow: when they were counted, and how many
         self._work: dict[str, dict[int, _Bin]] = {name: {} for name in outlook.flows}
         self._total: Reals = np.zeros(len(outlook.supply.amounts))
         self.window = 1.0  # share of what the cluster can do until a deadline that may be promised
@@ -65,26 +83,41 @@ class Admission:
             raise Refused(f"it cannot be answered in time: it takes at least {flow.fastest_s:.3g} s, and is due in {left_s:.3g} s")
         need = flow.use
         if left_s < inf:
-            self._check_room(request, flow, need, left_s)
+            self._check_room(request, flow, need, left_s, now)
         bin = int(request.deadline / flow.first[0].slo_s * _BINS) if left_s < inf else 0
         self._open[request.id] = _Open(flow, bin, need)
         self._add(flow, bin, need, 1)
 
-    def _check_room(self, request: Request, flow: Flow, need: Reals, left_s: float) -> None:
-        amounts = self._outlook.supply.usable
-        room = self.window * flow.backlog * amounts * left_s
+    def _check_room(self, request: Request, flow: Flow, need: Reals, left_s: float, now: float) -> None:
+        room = self.window * flow.backlog * self._outlook.supply.usable * left_s
         matters = need > 0
-        if flow.share < 1:  # an overload in which others need room too
-            own_room = self.window * flow.backlog * flow.share * flow.rate * flow.use * left_s
-            own = sum((bin.work for bin in self._work[request.workflow].values()), np.zeros(len(need)))
-            late = (own + need > own_room + need) & matters & (own > 0)
-            if late.any():
-                raise Refused(_busy(left_s), self._retry_s(own, own_room, left_s, matters))
-        if not ((self._total + need > room) & matters).any():
-            return
-        ahead = self._ahead(request.deadline)
-        if ((ahead + need > room) & matters).any() and ahead.any():
-            raise Refused(_busy(left_s), self._retry_s(ahead + need, room, left_s, matters))
+        if ((self._total + need > room) & matters).any():
+            ahead = self._ahead(request.deadline)
+            if ahead.any():
+                ahead = ahead + self._behind_but_running(request.deadline, now)
+            if ((ahead + need > room) & matters).any() and ahead.any():
+                raise Refused(_busy(left_s), self._retry_s(ahead + need, room, left_s, matters))
+        if flow.share < 1 and ((self._total + need > 0.25 * room) & matters).any():
+            self._check_share(flow, now)
+
+    def _check_share(self, flow: Flow, now: float) -> None:
+        """In an overload that others share, a workflow gets no more requests per second than its share of what fits."""
+        per_s = flow.share * flow.rate
+        name = flow.workflow.name
+        since, tokens = self._tokens.get(name, (now, 1.0))
+        tokens = min(tokens + (now - since) * per_s, 1.0 + 0.5 * per_s * flow.first[0].slo_s)
+        if tokens < 1:
+            self._tokens[name] = now, tokens
+            raise Refused("its workflow has all of its share of a cluster that cannot serve everyone", (1 - tokens) / per_s)
+        self._tokens[name] = now, tokens - 1
+
+    def _behind_but_running(self, deadline: float, now: float) -> Reals:
+        """Work that runs though it is due later: nothing is interrupted, so it takes up room until it ends."""
+        total: Reals = np.zeros(2)
+        for run in self.running:
+            if run.deadline > deadline:
+                total = total + run.held * max(0.0, min(run.end, deadline) - now)
+        return total
 
     @staticmethod
     def _retry_s(work: Reals, room: Reals, left_s: float, matters: Reals) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fairlead.model import Invocation, Record
 from fairlead.policy.base import Action, Policy, Reject, Site, Start, View, Wake
-from fairlead.policy.fairlead.admission import Admission, Refused
+from fairlead.policy.fairlead.admission import Admission, Refused, Run
 from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.lines import Line
 from fairlead.policy.fairlead.menu import Menu, Reals, Supply
@@ -24,20 +24,7 @@ from fairlead.policy.fairlead.warming import Warming
 
 _MOST_WORTH = 1.3  # what finishing a request may cost under scarcity, in terms of a new one of its workflow
 _MUCH_WORSE = 1.5  # a warm option that costs this times the best one is a reason to start an instance for the best
-_LOSS = 3.0  # what passing over a waiting request is taken to cost, in runs of its function
-
-
-@dataclass
-class _Run:
-    """A batch that was started: what was expected of it, and where it is counted."""
-
-    menu: Menu
-    node: str
-    part: float
-    others: float
-    expected_s: float
-    held: Reals
-    is_open: bool = True
+_MARGIN = 1.15  # what an answer is taken to be worth under scarcity, in costs of a new request
 
 
 @dataclass
@@ -64,7 +51,7 @@ class Fairlead(Policy):
         }
         for line in self._lines.values():
             line.siblings = [one for one in self._lines.values() if one.menu is line.menu and one is not line]
-        self._runs: dict[int, _Run] = {}  # by invocation
+        self._runs: dict[int, Run] = {}  # by invocation
         self._bills_cold = site.cluster.price.bill_cold_start
         self._epoch = 0
         self._woken = -inf
@@ -108,6 +95,7 @@ class Fairlead(Policy):
             return
         run.is_open = False
         self._held = self._held - run.held
+        self._admission.running.discard(run)
         self._ground.busy[run.node] = max(0.0, self._ground.busy.get(run.node, 0.0) - run.part)
         if record.outcome == "done":
             took_s = record.end - record.start - record.cold_s - record.transfer_s
@@ -186,7 +174,7 @@ class Fairlead(Policy):
                 yield from self._drop(view, head, "finishing it would take what several new requests need")
                 continue
             spend = self._spendable(view, head, step)
-            if spend < inf and (menu.usd / np.minimum(menu.batch, line.waiting)).min() > spend * (1 + 1e-9):
+            if spend < inf and not self._is_affordable(line, head, left_s, spend):
                 line.discard(head)
                 yield from self._drop(view, head, "it can no longer be answered within its budget")
                 continue
@@ -202,7 +190,7 @@ class Fairlead(Policy):
         if not options:
             line.stick(self._epoch)
             return
-        found = self._find(view, menu, options, head, step, spend, line.waiting)
+        found = self._find(view, line, options, head, spend)
         if found is None or costs[found[0]] > _MUCH_WORSE * costs[0] or menu.vgpus[options[found[0]]] != menu.vgpus[options[0]]:
             if found is None:
                 found = yield from self._find_cold(view, menu, options, line.first_key() - now, spend, line.waiting)
@@ -228,6 +216,12 @@ class Fairlead(Policy):
         fresh = flow.fresh_cost / max(sum(one.visits for one in flow.first), 1e-12) if step.is_first else flow.fresh_cost
         return bool(np.isfinite(fresh)) and step.least_cost(left_s) > _MOST_WORTH * fresh
 
+    def _is_affordable(self, line: Line, head: Invocation, left_s: float, spend: float) -> bool:
+        """Whether an option that is in time costs no more than this per member."""
+        menu = line.menu
+        options = line.step.ranked(left_s, line.waiting)[0] or _quickest(menu, left_s - line.step.rest_s)[0]
+        return any(menu.usd[one] / min(menu.batch[one], line.waiting) <= spend * (1 + 1e-9) for one in options)
+
     def _spendable(self, view: View, head: Invocation, step: Step) -> float:
         """What a run may cost per member for the request to stay within its budget."""
         if step.usd_limit == inf:
@@ -236,11 +230,12 @@ class Fairlead(Policy):
         return max(request.budget_usd - view.spent_usd(head.request), 0.0) / max(step.visits, 1.0) - step.usd_after
 
     def _find(
-        self, view: View, menu: Menu, options: list[int], head: Invocation, step: Step, spend: float, waiting: int
+        self, view: View, line: Line, options: list[int], head: Invocation, spend: float
     ) -> tuple[int, str] | None:
         """The first option for which there is a warm instance and room, and where."""
         failed: set[tuple[float, float, str]] = set()
-        left_s = head.deadline - view.now - step.rest_s
+        menu, waiting = line.menu, line.waiting
+        left_s = head.deadline - view.now - line.step.rest_s
         for rank, option in enumerate(options):
             configuration, kind = menu.options[option]
             key = (configuration.vcpus, configuration.vgpus, kind)
@@ -279,18 +274,23 @@ class Fairlead(Policy):
         """Whether to pass over the most urgent, which would make batches small: how many, and the options then."""
         menu = line.menu
         keys = line.keys(64)
-        best_cost, best = (costs[0], None) if options else (inf, None)
-        unit = float((step.run_cost / menu.batch).min())
+        worth = _MARGIN * self._outlook.flows[step.workflow].fresh_cost
+        if not np.isfinite(worth):
+            return 0, options, costs
+        best_gain, best = -inf, None
+        for option, cost in list(zip(options, costs, strict=True))[:8]:
+            best_gain = max(best_gain, min(float(menu.batch[option]), line.waiting) * (worth - cost))
+        loss = max(0.0, worth - step.least_cost(line.first().deadline - now))
         first = np.searchsorted(np.array(keys) - now, menu.upper_s, side="left")
         for option in np.flatnonzero((first > 0) & (first < len(keys))):
             skip = int(first[option])
-            members = min(menu.batch[option], len(line) - skip)
-            cost = (float(step.run_cost[option]) + _LOSS * unit * skip) / members + step.ahead_cost(line.at(skip), now, option)
-            if cost < best_cost:
-                best_cost, best = cost, (skip, int(option))
+            members = min(float(menu.batch[option]), len(line) - skip)
+            gain = members * (worth - step.ahead_cost(line.at(skip), now, option)) - float(step.run_cost[option])
+            if np.isfinite(gain) and gain - skip * loss > best_gain:
+                best_gain, best = gain - skip * loss, (skip, int(option))
         if best is None:
             return 0, options, costs
-        return best[0], [best[1]], [best_cost]
+        return best[0], [best[1]], [0.0]
 
     def _start(self, view: View, line: Line, option: int, node: str, skipped: int) -> Iterator[Action]:
         menu, now = line.menu, view.now
@@ -303,7 +303,11 @@ class Fairlead(Policy):
             configuration = menu.options[option][0]
         part, others = self._ground.part(node, menu, option), self._ground.busy.get(node, 0.0)
         self._ground.busy[node] = others + part
-        run = _Run(menu, node, part, others, float(menu.mean_s[option]), menu.holding[option])
+        expected_s = float(menu.mean_s[option])
+        run = Run(
+            menu, node, part, others, expected_s, menu.holding[option], now + expected_s, batch[0].deadline
+        )
+        self._admission.running.add(run)
         self._held = self._held + run.held
         cost = float(self._step(batch[0]).run_cost[option]) / len(batch)
         used = menu.use[option] * menu.batch[option] / len(batch)
