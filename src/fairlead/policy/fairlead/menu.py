@@ -91,6 +91,7 @@ class Menu:
         self._run_cold_s = 0.0
         if function.keep_alive_s <= 0 and not function.warm:  # no instance stays: every run begins with a cold start
             self._run_cold_s, self.cold_s = self.cold_s, 0.0
+        self.ran_s = 0.0  # how long a run has taken per member of its batch, on average; 0 before the first
         self.wait_s = 0.0  # how long runs have waited for a place, on average
         self.transfer_s = function.output_mb * 8e-3 / cluster.bandwidth_gbps
         self._supply, self._price, self._estimate = supply, cluster.price, estimate
@@ -158,6 +159,11 @@ class Menu:
     def started(self, option: int) -> None:
         """Note that an option was started, so that its time will be observed."""
         self._runs[option] = self._runs.get(option, 0) + 1
+
+    def ended(self, seconds: float, members: int) -> None:
+        """Note how long a batch took, and how many were in it."""
+        each_s = seconds / members
+        self.ran_s = each_s if self.ran_s == 0 else self.ran_s + _FOLLOW * (each_s - self.ran_s)
 
     def learn(self, estimate: Estimate) -> None:
         """Take over what is believed now of the options that have run, and correct the others by the same factor."""

@@ -269,7 +269,8 @@ class Outlook:
             for step in flow.backwards:
                 menu, option = step.menu, step.option
                 key = (menu.name, float(menu.vgpus[option]))
-                number = flow.rate * step.visits * menu.mean_s[option] / menu.batch[option]
+                each_s = max(menu.ran_s, float(menu.mean_s[option] / menu.batch[option]))
+                number = flow.rate * step.visits * each_s
                 busy[key] = (busy.get(key, (0.0, 0))[0] + number, option)
         self.busy = busy
 

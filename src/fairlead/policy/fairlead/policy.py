@@ -99,6 +99,7 @@ class Fairlead(Policy):
         self._ground.busy[run.node] = max(0.0, self._ground.busy.get(run.node, 0.0) - run.part)
         if record.outcome == "done":
             took_s = record.end - record.start - record.cold_s - record.transfer_s
+            run.menu.ended(took_s, record.batch_size)
             self._ground.observe(run.node, run.menu, run.others, took_s / max(run.expected_s, 1e-9))
 
     def _step(self, invocation: Invocation) -> Step:
@@ -205,8 +206,8 @@ class Fairlead(Policy):
 
     def _note_full(self, view: View, menu: Menu, option: int) -> None:
         """If it is room that is missing, and not an instance: learn how much of the cluster can be in use at a time."""
-        if view.now < self._sampled + self._outlook.period_s / 16:
-            return
+        if self._holds_slices or view.now < self._sampled + self._outlook.period_s / 16:
+            return  # what idle instances keep is room that can be made
         if self._ground.find(view, menu, option, is_warm=False, evicts=True, left_s=inf) is None:
             self._sampled = view.now
             self._supply.observe_full(self._held + self._warming.held(view.now), menu.holding[option])

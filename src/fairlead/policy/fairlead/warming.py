@@ -4,11 +4,12 @@ An instance is worth what it saves: requests per second that would come late if 
 started ahead where the plan has fewer than it needs, and may drive out idle instances that are worth less.
 """
 
-from collections.abc import Iterator, Mapping
-from math import inf
+from collections.abc import Generator, Iterator, Mapping
+from math import ceil, inf, sqrt
 
 import numpy as np
 
+from fairlead.model import Instance
 from fairlead.policy.base import Action, Retire, View, Warm
 from fairlead.policy.fairlead.menu import Menu, Reals, Supply
 from fairlead.policy.fairlead.outlook import Outlook, headcount
@@ -61,14 +62,14 @@ class Warming:
         busy = self._outlook.busy.get((function, share), (0.0, 0))[0]
         if not self._holds_slices:
             return headcount(busy, _DEVIATIONS)
-        return max(1, headcount(busy, self._affordable_deviations()) - 1)
+        return max(1, ceil(busy + self._affordable_deviations() * sqrt(busy)))
 
     def _affordable_deviations(self) -> float:
         """The largest margin with which the planned instances fit side by side."""
         amounts = self._supply.amounts
         for deviations in (4.0, 3.5, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5):
             held = sum(
-                self._menus[function].holding[option] * (headcount(busy, deviations) - 1)
+                self._menus[function].holding[option] * ceil(busy + deviations * sqrt(busy))
                 for (function, _), (busy, option) in self._outlook.busy.items()
                 if busy > 0
             )
@@ -104,8 +105,9 @@ class Warming:
         if ((taken + holding > most * amounts) & (holding > 0) & (taken > 0)).any():
             return
         node = view.place(menu.name, configuration, "fresh", evicts=False)
-        if node is None and not self._holds_slices:
-            node = yield from self.make_room(view, menu, option)
+        if node is None:
+            make_room = self._free_slice if self._holds_slices else self._free_memory
+            node = yield from make_room(view, menu, option)
         if node is None:
             return
         self._live(menu.name, float(menu.vgpus[option]), now).append((now + menu.cold_s, holding))
@@ -127,10 +129,51 @@ class Warming:
                     total += max(flow.rate, flow.slow_rate) * step.visits * lost
         return total
 
-    def make_room(self, view: View, menu: Menu, option: int, gain: float = 0.0) -> Iterator[Action]:
+    def _free_slice(self, view: View, menu: Menu, option: int) -> Generator[Action, None, str | None]:
+        """Stop idle instances of functions that have more than they need, until one of this function fits."""
+        configuration, kind = menu.options[option]
+        spare = {
+            (function, share): self._there(view, function, share) - self._wanted(function, share)
+            for function in self._menus
+            for share in {one.vgpus for one in view.counts(function)}
+        }
+        needed = float(menu.holding[option].max())
+        for node in view.nodes:
+            if node.kind != kind or not view.fits(menu.name, configuration, node.name, is_fresh=True):
+                continue
+            idle = [one for one in view.idle(node.name) if spare.get((one.function, one.vgpus), 0) > 0]
+            by_device: dict[int, list[Instance]] = {}
+            for one in idle:
+                by_device.setdefault(one.device, []).append(one)
+            for victims in by_device.values():
+                freed = sum(self._supply.part(kind, one.vgpus) or one.vcpus for one in victims)
+                if freed < min(needed, 1.0):
+                    continue
+                for one in victims:
+                    if view.fits(menu.name, configuration, node.name, evicts=False, is_fresh=True):
+                        break
+                    if spare[one.function, one.vgpus] > 0:
+                        spare[one.function, one.vgpus] -= 1
+                        yield Retire(one.id)
+                if view.fits(menu.name, configuration, node.name, evicts=False, is_fresh=True):
+                    return node.name
+        share = float(menu.vgpus[option])
+        part = self._there(view, menu.name, share) / self._wanted(menu.name, share)
+        idle = {
+            node.name: [one for one in view.idle(node.name)]
+            for node in view.nodes
+            if node.kind == kind and view.fits(menu.name, configuration, node.name, is_fresh=True)
+        }
+        for node, others in idle.items():  # slices lie across each other: what has more of its part makes way
+            parts = [self._there(view, one.function, one.vgpus) / self._wanted(one.function, one.vgpus) for one in others]
+            if parts and min(parts) > part:
+                return node
+        return None
+
+    def _free_memory(self, view: View, menu: Menu, option: int) -> Generator[Action, None, str | None]:
         """Stop idle instances that are worth less than one of this function would be; gives the node, or None."""
         configuration, kind = menu.options[option]
-        worth = (self.worth(menu.name) + gain) / _WORTH_MORE
+        worth = self.worth(menu.name) / _WORTH_MORE
         best: tuple[float, str, list[int]] | None = None
         for node in view.nodes:
             if node.kind != kind:
