@@ -10,7 +10,7 @@ from fairlead.policy.fairlead.menu import Menu, Reals
 from fairlead.policy.fairlead.outlook import Flow, Outlook
 
 _BINS = 16  # per objective: how finely admitted work is told apart by its deadline
-_LEAST_WINDOW = 0.1
+_LEAST_WINDOW, _MOST_WINDOW = 0.1, 2.0
 _LOSING = 0.02  # share of requests that is dropped from which on batches are filled at the cost of the most urgent
 _WASTE = 0.05  # share of the work that may be wasted on requests that are given up
 _FULL = 0.6  # use of a resource from which on waste is taken for a lack of room
@@ -89,7 +89,7 @@ class Admission:
         self._add(flow, bin, need, 1)
 
     def _check_room(self, request: Request, flow: Flow, need: Reals, left_s: float, now: float) -> None:
-        room = self.window * flow.backlog * self._outlook.supply.usable * left_s
+        room = min(1.0, self.window * flow.backlog) * self._outlook.supply.usable * left_s
         matters = need > 0
         if ((self._total + need > room) & matters).any():
             ahead = self._ahead(request.deadline)
@@ -182,7 +182,8 @@ class Admission:
             if is_full and self._wasted > _WASTE * self._worked:
                 self.window = max(_LEAST_WINDOW, 0.85 * self.window)
             else:
-                self.window = min(1.0, self.window + (0.03 if is_full else 0.1))
+                most = 1.0 if self._outlook.load > 1 else _MOST_WINDOW
+                self.window = min(most, self.window + (0.03 if is_full else 0.1))
         self._wasted = self._worked = 0.0
         self._used = np.zeros(len(amounts))
 
