@@ -54,14 +54,8 @@ def test_a_batch_is_not_joined_if_a_member_would_be_late(latency_s, promised):
     assert column(run(two_workflows(latency_s), slack=0), "promised") == promised
 
 
-@pytest.mark.parametrize(("sharing", "promised"), [("function", [1, 2.2, 2.2]), ("dag", [1, 2, 3])])
-def test_workflows_share_batches_only_if_they_may(sharing, promised):
-    assert column(run(two_workflows(9), slack=0, sharing=sharing), "promised") == promised
-
-
-def test_with_sharing_per_dag_a_workflow_still_shares_with_itself():
-    recording = run(one_workflow(0, 0.1, 0.2), slack=0, sharing="dag")
-    assert column(recording, "promised") == [1, 2.2, 2.2]
+def test_workflows_share_batches():
+    assert column(run(two_workflows(9), slack=0), "promised") == [1, 2.2, 2.2]
 
 
 def test_a_batch_does_not_grow_into_what_is_booked_behind_it():

@@ -26,7 +26,7 @@ def just_after(instant: float) -> float:
 
 
 class Promise:
-    """One request: its bookings by task, until it is answered. Room for an expected request has a negative id."""
+    """One request: its bookings by task, until it is answered."""
 
     def __init__(self, id: int, dag: DagPlan, deadline: float, counts_cost: bool) -> None:
         self.id = id
@@ -84,6 +84,12 @@ class Seat:
         """Whether it is being started ahead of need."""
         return self.free_at > now and not self.is_busy
 
+    def available(self, now: float, is_rehearsing: bool) -> float:
+        """When it is free for one booking more; in a rehearsal, one that still starts is taken as started."""
+        if is_rehearsing and self.free_at > now and not self.is_busy:
+            return self.rehearsed_until
+        return self.chain[-1].end if self.chain else self.free_at
+
 
 class Stretch(NamedTuple):
     """What changes when a batch is joined."""
@@ -114,7 +120,6 @@ class Booking:
     end: float = field(init=False)
     id: int = 0
     members: dict[Member, Invocation | None] = field(default_factory=dict)
-    owner: str | None = None  # the workflow that its batch is kept to; None for any that uses the function
     load_s: float = 0.0  # what it counts in the backlog of its node and its kind
     is_planned: bool = False
     is_running: bool = False
@@ -127,39 +132,20 @@ class Booking:
     def __lt__(self, other: "Booking") -> bool:
         return (self.start, self.id) < (other.start, other.id)
 
-    def move_to(self, slot: "Booking") -> None:
-        """Have the way, the place and the times of another."""
-        self.way, self.place, self.device = slot.way, slot.place, slot.device
-        self.since, self.start, self.end = slot.since, slot.start, slot.end
-        self.cold_s, self.transfer_s, self.run_s = slot.cold_s, slot.transfer_s, slot.run_s
-
     @property
     def stretch(self) -> Stretch:
         """What joining it would change."""
         return Stretch(self.way, self.run_s, self.transfer_s, self.end)
 
     @property
-    def is_expected(self) -> bool:
-        """Whether it only keeps room for an expected request."""
-        return any(promise.id < 0 for promise, _ in self.members)
-
-    @property
     def is_sure(self) -> bool:
-        """Whether it will run: it is not only expected, and needed whatever the input."""
-        return any(promise.id >= 0 and promise.dag.tasks[task].is_sure for promise, task in self.members)
+        """Whether it will run whatever the input: at least one of its members is needed in any case."""
+        return any(promise.dag.tasks[task].is_sure for promise, task in self.members)
 
     @property
     def waiting(self) -> tuple[Invocation, ...]:
         """The invocations of the members that wait for nothing else."""
         return tuple([invocation for invocation in self.members.values() if invocation is not None])
-
-    def ready(self, now: float) -> float:
-        """When all its members are planned to wait for nothing else."""
-        return max([promise.ready(task, now) for promise, task in self.members])
-
-    def inputs(self) -> list[tuple["Place", float]]:
-        """Where the inputs of its members will lie, and how many megabytes of each."""
-        return [each for promise, task in self.members for each in promise.inputs(task)]
 
 
 class Place:
@@ -171,12 +157,43 @@ class Place:
         self.kind = node.kind
         self.devices = len(node.devices)
         self.timeline = Timeline(capacity_of(node))
+        self.bare: Timeline | None = None  # the same without what instances take that start ahead of need
+        self.starts_until = -inf  # when the last of these is ready
         self.is_up = False
         self.backlog_s = 0.0  # booked time x share of the node
         self.rank = (0.0, index)
         self.planned: SortedList[Booking] = SortedList()
         self.seats: list[Seat] = []
         self._loose: dict[Demand, SortedList[Booking]] = {}  # planned bookings that wait and have no seat, by demand
+
+    def take(self, start: float, end: float, demand: Demand) -> None:
+        """Use the demand from `start` to `end`."""
+        self.timeline.take(start, end, demand)
+        if self.bare is not None:
+            self.bare.take(start, end, demand)
+
+    def give(self, start: float, end: float, demand: Demand) -> None:
+        """Undo a `take`, or a part of its time."""
+        self.timeline.give(start, end, demand)
+        if self.bare is not None:
+            self.bare.give(start, end, demand)
+
+    def take_for_start(self, now: float, ready: float, demand: Demand) -> None:
+        """Use the demand for an instance that is started ahead of need."""
+        if self.bare is None:
+            self.bare = Timeline(self.timeline.capacity)
+            self.bare.times = self.timeline.times.copy()
+            self.bare.free = [row.copy() for row in self.timeline.free]
+        self.timeline.take(now, ready, demand)
+        self.starts_until = max(self.starts_until, ready)
+
+    def forget(self, now: float) -> None:
+        """Let go of the past."""
+        if self.starts_until <= now:
+            self.bare = None
+        for timeline in (self.timeline, self.bare):
+            if timeline is not None and len(timeline.times) > 64 and timeline.times[32] <= now:
+                timeline.forget(now)
 
     def add(self, booking: "Booking") -> None:
         """Plan a booking here."""
