@@ -102,7 +102,6 @@ class DagAdmission(Policy):
         )
         self._ledger = Ledger(self._calendar, self._drafting, self._durations, ways)
         self._refused_at = self._full_at = self._lacked_at = -inf
-        self._probed_at: dict[str, float] = {}  # by workflow: when a probe was last in vain
         self._wake_at = -inf
         self._probes: dict[str, int] = {}  # by workflow: the last request that was admitted to learn from
 
@@ -192,9 +191,7 @@ class DagAdmission(Policy):
     def _probe(self, view: View, request: Request, dag: DagPlan, tried: Sequence[int]) -> Draft | None:
         """Admit one request at a time on declared durations, where being safe about unknown ones would admit none."""
         last = self._probes.get(request.workflow)
-        patience_s = (request.deadline - request.arrival) / _LOOKS
-        is_vain = view.now - self._probed_at.get(request.workflow, -inf) < patience_s
-        if is_vain or (last is not None and last in self._ledger.promises):
+        if last is not None and last in self._ledger.promises:
             return None
         for index in tried:
             ways = dag.placement(index)
@@ -204,7 +201,6 @@ class DagAdmission(Policy):
                     self._probes[request.workflow] = request.id
                     return draft
                 self._drafting.undo(draft)
-                self._probed_at[request.workflow] = view.now
         return None
 
     def _refuse(self, view: View, request: Request, dag: DagPlan, offer: Offer) -> Iterator[Action]:
