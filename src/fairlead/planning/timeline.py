@@ -5,57 +5,64 @@ Amounts are whole numbers, so that what is taken and given back adds up exactly.
 """
 
 from bisect import bisect_left, bisect_right
-from math import inf
+from math import frexp, inf, ldexp
 
 Demand = tuple[tuple[int, int], ...]
 
 
 _LONG = 64  # how many segments there are where searches are remembered
-_REMEMBERED = 8  # for how many demands the last search is remembered
+_REMEMBERED = 16  # how many searches are remembered
+_STEPS = 16  # how many durations are told apart between one and its half
 _ROUNDING = 1e-9
 
 
 class Timeline:
     """Free amounts from now on. Segment i lasts from `times[i]` to `times[i + 1]`, the last one for ever.
 
-    Where there are many segments, the last search for each demand is remembered as (after, duration, start): no
-    instant from `after` on and before `start` has the demand free for this duration or longer. A search behind a long
-    line of bookings begins there.
+    Where there are many segments, searches are remembered: for a demand and a duration, a stretch of time in which no
+    instant has the demand free for this duration or longer. Later searches skip it, so that their cost does not grow
+    with the length of a line of bookings. Durations are rounded down for that, to share what is remembered.
     """
 
-    __slots__ = ("_searched", "capacity", "free", "times")
+    __slots__ = ("_busy", "capacity", "free", "times")
 
     def __init__(self, capacity: tuple[int, ...]) -> None:
         self.capacity = capacity
         self.times: list[float] = [-inf]
         self.free: list[list[int]] = [list(capacity)]
-        self._searched: dict[Demand, tuple[float, float, float]] = {}
+        self._busy: dict[tuple[Demand, float], tuple[float, float]] = {}
 
     def earliest(self, after: float, duration: float, demand: Demand) -> float:
         """The first instant, not before `after`, from which the demand is free for `duration`; infinity if never."""
-        searched = self._searched
+        busy = self._busy
         if len(self.times) < _LONG:
-            if searched:
-                searched.clear()
+            if busy:
+                busy.clear()
             return self._search(after, duration, demand)
-        known = searched.get(demand)
-        if known is None or after < known[0] or duration < known[1]:
-            start = self._search(after, duration, demand)
-            if len(searched) >= _REMEMBERED and known is None:
-                searched.clear()
-            searched[demand] = (after, duration, start)
-            return start
-        if after > known[2]:
-            return self._search(after, duration, demand)
-        start = self._search(known[2], duration, demand)
-        if duration == known[1]:
-            searched[demand] = (known[0], duration, start)
-        return start
+        mantissa, exponent = frexp(duration)
+        shorter = ldexp(int(mantissa * _STEPS) / _STEPS, exponent)
+        key = (demand, shorter)
+        since, until = busy.get(key, (inf, -inf))
+        start = self._search(after, shorter, demand, since, until)
+        if since <= start and after <= until:
+            busy[key] = (min(after, since), start)
+        elif start - after > until - since:
+            busy[key] = (after, start)
+            if len(busy) > _REMEMBERED:
+                del busy[next(iter(busy))]
+        return start if shorter == duration else self._search(start, duration, demand)
 
-    def _search(self, after: float, duration: float, demand: Demand) -> float:
+    def _search(
+        self, after: float, duration: float, demand: Demand, busy_since: float = inf, busy_until: float = -inf
+    ) -> float:
+        """As `earliest`, skipping what is known to be busy."""
         times, free = self.times, self.free
-        index = bisect_right(times, after) - 1
         start, last = after, len(times) - 1
+        if busy_since <= start < busy_until:
+            start = busy_until
+        if start == inf:
+            return inf
+        index = bisect_right(times, start) - 1
         while True:
             row = free[index]
             for column, amount in demand:
@@ -70,6 +77,11 @@ class Timeline:
                 return inf
             index += 1
             start = times[index]
+            if busy_since <= start < busy_until:
+                start = busy_until
+                if start == inf:
+                    return inf
+                index = bisect_right(times, start) - 1
 
     def fits(self, start: float, end: float, demand: Demand) -> bool:
         """Whether the demand is free all the time from `start` to `end`."""
@@ -103,9 +115,11 @@ class Timeline:
             for row in free[first:last]:
                 for column, amount in demand:
                     row[column] += amount
-            for other, (after, duration, found) in self._searched.items():
-                if start - duration - _ROUNDING < found:
-                    self._searched[other] = (after, duration, max(after, start - duration - _ROUNDING))
+            for key, (since, until) in self._busy.items():
+                edge = start - key[1] - _ROUNDING
+                if edge < until and end > since:  # the longer part of what is left is remembered
+                    is_far = until - max(since, end) > edge - since
+                    self._busy[key] = (max(since, end), until) if is_far else (since, max(since, edge))
             for index in (last, first):  # leave no seam behind
                 if index > 0 and free[index] == free[index - 1]:
                     del times[index], free[index]
