@@ -56,7 +56,7 @@ class Calendar:
 
     def close(self, place: Place, now: float) -> list[Booking]:
         """A node is down; gives what was planned or ran there, removed."""
-        place.is_up = False
+        place.is_up, place.bare = False, None
         self.ranked[place.kind].discard(place.rank)
         running = [booking for _, _, booking in self._ends if booking.place is place and not booking.is_done]
         gone = [*place.planned, *running]
@@ -79,11 +79,13 @@ class Calendar:
     # --- booking -------------------------------------------------------------------------------------------------
 
     def book(self, slot: Booking, member: Member) -> Booking:
-        """Take a slot for a task."""
+        """Take the room of a slot for a task; `settle` makes it count."""
         self._next_id += 1
         slot.id = self._next_id
         slot.members[member] = None
-        self.put(slot, slot.seat)
+        self._take(slot)
+        if slot.seat is not None:
+            insort(slot.seat.chain, slot)
         member[0].bookings[member[1]] = slot
         return slot
 
@@ -113,20 +115,11 @@ class Calendar:
             booking.place.give(to.end, booking.end, demand)
         booking.way, booking.run_s, booking.transfer_s, booking.end = to
 
-    def put(self, booking: Booking, seat: Seat | None) -> None:
-        """Take the room of a booking that has its times."""
-        place = booking.place
-        self._take(booking)
-        booking.seat = seat
-        if seat is not None:
-            insort(seat.chain, booking)
-        place.add(booking)
-        heappush(self._due, (booking.start, booking.id, booking))
-
     def _lift(self, booking: Booking) -> None:
-        """Undo `_put`."""
+        """Give back the room of a booking that has not begun."""
         self._give(booking)
-        booking.place.remove(booking)
+        if booking.is_planned:
+            booking.place.remove(booking)
         seat, booking.seat = booking.seat, None
         if seat is not None:
             position = seat.chain.index(booking)
@@ -161,7 +154,10 @@ class Calendar:
             following.since = since
 
     def settle(self, booking: Booking) -> None:
-        """Note a new or stretched booking for good: in the backlogs, and as a batch that others may join."""
+        """Note a new or stretched booking for good: to be started, in the backlogs, and as a batch to join."""
+        if not booking.is_planned:
+            booking.place.add(booking)
+            heappush(self._due, (booking.start, booking.id, booking))
         self._count(booking, booking.cold_s + booking.run_s)
         if booking.way.larger or len(booking.members) > 1:
             batches = self.batches.setdefault(booking.way.size, [])

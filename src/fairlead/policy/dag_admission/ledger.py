@@ -33,8 +33,8 @@ class Ledger:
     def follow(self, view: View) -> None:
         """Bring promises and calendar to the present."""
         now, changes = view.now, view.changes
-        for stopped in changes.stopped:
-            self._calendar.seats.expire(self._calendar.places[stopped.instance.node], now)
+        for node in {stopped.instance.node for stopped in changes.stopped} & self._calendar.places.keys():
+            self._calendar.seats.expire(self._calendar.places[node], now)
         looked_at: dict[int, set[int]] = {}  # by request: tasks that may turn out not to be needed
         for record in changes.ended:
             self._durations.renew(record.function)
