@@ -11,7 +11,7 @@ Demand = tuple[tuple[int, int], ...]
 
 
 _LONG = 64  # how many segments there are where searches are remembered
-_REMEMBERED = 16  # how many searches are remembered
+_REMEMBERED = 24  # how many searches are remembered
 _STEPS = 16  # how many durations are told apart between one and its half
 _ROUNDING = 1e-9
 
@@ -21,7 +21,8 @@ class Timeline:
 
     Where there are many segments, searches are remembered: for a demand and a duration, a stretch of time in which no
     instant has the demand free for this duration or longer. Later searches skip it, so that their cost does not grow
-    with the length of a line of bookings. Durations are rounded down for that, to share what is remembered.
+    with the length of a line of bookings. What is remembered of a duration rounded down serves all
+    durations that are a little longer.
     """
 
     __slots__ = ("_busy", "capacity", "free", "times")
@@ -41,16 +42,21 @@ class Timeline:
             return self._search(after, duration, demand)
         mantissa, exponent = frexp(duration)
         shorter = ldexp(int(mantissa * _STEPS) / _STEPS, exponent)
-        key = (demand, shorter)
+        start = self._recall(after, shorter, demand)
+        return start if shorter == duration else self._recall(start, duration, demand)
+
+    def _recall(self, after: float, duration: float, demand: Demand) -> float:
+        """As `earliest`, skipping what is remembered, and remembering what was found."""
+        busy, key = self._busy, (demand, duration)
         since, until = busy.get(key, (inf, -inf))
-        start = self._search(after, shorter, demand, since, until)
+        start = self._search(after, duration, demand, since, until)
         if since <= start and after <= until:
             busy[key] = (min(after, since), start)
         elif start - after > until - since:
             busy[key] = (after, start)
             if len(busy) > _REMEMBERED:
                 del busy[next(iter(busy))]
-        return start if shorter == duration else self._search(start, duration, demand)
+        return start
 
     def _search(
         self, after: float, duration: float, demand: Demand, busy_since: float = inf, busy_until: float = -inf
