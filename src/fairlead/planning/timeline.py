@@ -5,24 +5,24 @@ Amounts are whole numbers, so that what is taken and given back adds up exactly.
 """
 
 from bisect import bisect_left, bisect_right
-from math import frexp, inf, ldexp
+from math import inf
 
 Demand = tuple[tuple[int, int], ...]
 
 
 _LONG = 64  # how many segments there are where searches are remembered
 _REMEMBERED = 24  # how many searches are remembered
-_STEPS = 16  # how many durations are told apart between one and its half
+_ALIKE = 1.02  # what is remembered of one duration serves those that are at most this factor shorter
 _ROUNDING = 1e-9
+_NOTHING = (inf, -inf, 0.0)
 
 
 class Timeline:
     """Free amounts from now on. Segment i lasts from `times[i]` to `times[i + 1]`, the last one for ever.
 
-    Where there are many segments, searches are remembered: for a demand and a duration, a stretch of time in which no
-    instant has the demand free for this duration or longer. Later searches skip it, so that their cost does not grow
-    with the length of a line of bookings. What is remembered of a duration rounded down serves all
-    durations that are a little longer.
+    Where there are many segments, searches are remembered: for each demand and duration, a stretch of time in which no
+    instant has the demand free for so long. Later searches skip it, so that their cost does not grow with the length of
+    a line of bookings. There, a search may miss a gap that is less than 2 % longer than it needs.
     """
 
     __slots__ = ("_busy", "capacity", "free", "times")
@@ -31,7 +31,7 @@ class Timeline:
         self.capacity = capacity
         self.times: list[float] = [-inf]
         self.free: list[list[int]] = [list(capacity)]
-        self._busy: dict[tuple[Demand, float], tuple[float, float]] = {}
+        self._busy: dict[tuple[Demand, float], tuple[float, float, float]] = {}
 
     def earliest(self, after: float, duration: float, demand: Demand) -> float:
         """The first instant, not before `after`, from which the demand is free for `duration`; infinity if never."""
@@ -40,22 +40,19 @@ class Timeline:
             if busy:
                 busy.clear()
             return self._search(after, duration, demand)
-        mantissa, exponent = frexp(duration)
-        shorter = ldexp(int(mantissa * _STEPS) / _STEPS, exponent)
-        start = self._recall(after, shorter, demand)
-        return start if shorter == duration else self._recall(start, duration, demand)
-
-    def _recall(self, after: float, duration: float, demand: Demand) -> float:
-        """As `earliest`, skipping what is remembered, and remembering what was found."""
-        busy, key = self._busy, (demand, duration)
-        since, until = busy.get(key, (inf, -inf))
+        key, longest_s = (demand, duration), duration * _ALIKE
+        since, until, busy_for = busy.get(key, _NOTHING)
+        if busy_for == 0:
+            for (other, _), known in busy.items():
+                if known[2] <= longest_s and known[1] - known[0] > until - since and other == demand:
+                    since, until, busy_for = known
         start = self._search(after, duration, demand, since, until)
         if since <= start and after <= until:
-            busy[key] = (min(after, since), start)
+            busy[key] = (min(after, since), start, max(duration, busy_for))
         elif start - after > until - since:
-            busy[key] = (after, start)
-            if len(busy) > _REMEMBERED:
-                del busy[next(iter(busy))]
+            busy[key] = (after, start, duration)
+        if len(busy) > _REMEMBERED:
+            del busy[next(iter(busy))]
         return start
 
     def _search(
@@ -121,11 +118,12 @@ class Timeline:
             for row in free[first:last]:
                 for column, amount in demand:
                     row[column] += amount
-            for key, (since, until) in self._busy.items():
-                edge = start - key[1] - _ROUNDING
+            for key, (since, until, duration) in self._busy.items():
+                edge = start - duration - _ROUNDING
                 if edge < until and end > since:  # the longer part of what is left is remembered
                     is_far = until - max(since, end) > edge - since
-                    self._busy[key] = (max(since, end), until) if is_far else (since, max(since, edge))
+                    since, until = (max(since, end), until) if is_far else (since, max(since, edge))
+                    self._busy[key] = (since, until, duration)
             for index in (last, first):  # leave no seam behind
                 if index > 0 and free[index] == free[index - 1]:
                     del times[index], free[index]

@@ -210,11 +210,16 @@ class Calendar:
             return seat.free_at - now > booking.way.cold_s
         if seat is not None and (seat.chain[0] is not booking or seat.free_at > now):
             return False
-        self._give(booking)
         until = now + booking.cold_s + booking.transfer_s + booking.run_s
         if seat is not None and len(seat.chain) > 1:
             until = booking.end  # the next in the chain then keeps the seat until its own time
-        can = booking.place.timeline.fits(now, until, booking.way.demand(booking.device))
+        timeline, demand = booking.place.timeline, booking.way.demand(booking.device)
+        if now < booking.since and not timeline.fits(now, min(until, booking.since), demand):
+            return False
+        if until <= booking.since:
+            return True
+        self._give(booking)  # what it has itself is not in its way
+        can = timeline.fits(now, until, demand)
         self._take(booking)
         return can
 
