@@ -101,7 +101,7 @@ class DagAdmission(Policy):
             bills_cold=site.cluster.price.bill_cold_start,
         )
         self._ledger = Ledger(self._calendar, self._drafting, self._durations, ways)
-        self._refused_at = self._full_at = self._lacked_at = -inf
+        self._refused_at = self._full_at = -inf
         self._wake_at = -inf
         self._probes: dict[str, int] = {}  # by workflow: the last request that was admitted to learn from
 
@@ -236,9 +236,7 @@ class DagAdmission(Policy):
         instances as the demand needs, however long they take to start.
         """
         now, could_be, calendar = view.now, False, self._calendar
-        passes = [False] if calendar.starts_until > now else []
-        if now - self._lacked_at >= (request.deadline - request.arrival) / _LOOKS:
-            passes.append(True)
+        passes = (False, True) if calendar.starts_until > now else (True,)
         for is_growing, index in [(is_growing, index) for is_growing in passes for index in tried]:
             ways = dag.placement(index)
             if not any(way.has_seats for way in ways):
@@ -254,8 +252,7 @@ class DagAdmission(Policy):
             for way, seat, end in runs if is_good else ():
                 if seat is None and way.has_seats:
                     seat = calendar.start_ahead(way, view)
-                    if seat is None:
-                        lacks_room, self._lacked_at = True, now
+                    lacks_room |= seat is None
                     if seat is not None:
                         yield from self._make_room(view, seat.place)
                         yield Warm(way.function, way.configuration, seat.place.name, seat.device)
