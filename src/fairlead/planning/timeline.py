@@ -11,61 +11,51 @@ Demand = tuple[tuple[int, int], ...]
 
 
 _LONG = 64  # how many segments there are where searches are remembered
-_REMEMBERED = 24  # how many searches are remembered
-_ALIKE = 1.02  # what is remembered of one duration serves those that are at most this factor shorter
+_REMEMBERED = 8  # for how many demands the last search is remembered
 _ROUNDING = 1e-9
-_NOTHING = (inf, -inf, 0.0)
 
 
 class Timeline:
     """Free amounts from now on. Segment i lasts from `times[i]` to `times[i + 1]`, the last one for ever.
 
-    Where there are many segments, searches are remembered: for each demand and duration, a stretch of time in which no
-    instant has the demand free for so long. Later searches skip it, so that their cost does not grow with the length of
-    a line of bookings. There, a search may miss a gap that is less than 2 % longer than it needs.
+    Where there are many segments, the last search for each demand is remembered as (after, duration, start): no
+    instant from `after` on and before `start` has the demand free for this duration or longer. A search behind a long
+    line of bookings begins there.
     """
 
-    __slots__ = ("_busy", "capacity", "free", "times")
+    __slots__ = ("_searched", "capacity", "free", "times")
 
     def __init__(self, capacity: tuple[int, ...]) -> None:
         self.capacity = capacity
         self.times: list[float] = [-inf]
         self.free: list[list[int]] = [list(capacity)]
-        self._busy: dict[tuple[Demand, float], tuple[float, float, float]] = {}
+        self._searched: dict[Demand, tuple[float, float, float]] = {}
 
     def earliest(self, after: float, duration: float, demand: Demand) -> float:
         """The first instant, not before `after`, from which the demand is free for `duration`; infinity if never."""
-        busy = self._busy
+        searched = self._searched
         if len(self.times) < _LONG:
-            if busy:
-                busy.clear()
+            if searched:
+                searched.clear()
             return self._search(after, duration, demand)
-        key, longest_s = (demand, duration), duration * _ALIKE
-        since, until, busy_for = busy.get(key, _NOTHING)
-        if busy_for == 0:
-            for (other, _), known in busy.items():
-                if known[2] <= longest_s and known[1] - known[0] > until - since and other == demand:
-                    since, until, busy_for = known
-        start = self._search(after, duration, demand, since, until)
-        if since <= start and after <= until:
-            busy[key] = (min(after, since), start, max(duration, busy_for))
-        elif start - after > until - since:
-            busy[key] = (after, start, duration)
-        if len(busy) > _REMEMBERED:
-            del busy[next(iter(busy))]
+        known = searched.get(demand)
+        if known is None or after < known[0] or duration < known[1]:
+            start = self._search(after, duration, demand)
+            if len(searched) >= _REMEMBERED and known is None:
+                searched.clear()
+            searched[demand] = (after, duration, start)
+            return start
+        if after > known[2]:
+            return self._search(after, duration, demand)
+        start = self._search(known[2], duration, demand)
+        if duration == known[1]:
+            searched[demand] = (known[0], duration, start)
         return start
 
-    def _search(
-        self, after: float, duration: float, demand: Demand, busy_since: float = inf, busy_until: float = -inf
-    ) -> float:
-        """As `earliest`, skipping what is known to be busy."""
+    def _search(self, after: float, duration: float, demand: Demand) -> float:
         times, free = self.times, self.free
+        index = bisect_right(times, after) - 1
         start, last = after, len(times) - 1
-        if busy_since <= start < busy_until:
-            start = busy_until
-        if start == inf:
-            return inf
-        index = bisect_right(times, start) - 1
         while True:
             row = free[index]
             for column, amount in demand:
@@ -80,11 +70,6 @@ class Timeline:
                 return inf
             index += 1
             start = times[index]
-            if busy_since <= start < busy_until:
-                start = busy_until
-                if start == inf:
-                    return inf
-                index = bisect_right(times, start) - 1
 
     def fits(self, start: float, end: float, demand: Demand) -> bool:
         """Whether the demand is free all the time from `start` to `end`."""
@@ -118,12 +103,9 @@ class Timeline:
             for row in free[first:last]:
                 for column, amount in demand:
                     row[column] += amount
-            for key, (since, until, duration) in self._busy.items():
-                edge = start - duration - _ROUNDING
-                if edge < until and end > since:  # the longer part of what is left is remembered
-                    is_far = until - max(since, end) > edge - since
-                    since, until = (max(since, end), until) if is_far else (since, max(since, edge))
-                    self._busy[key] = (since, until, duration)
+            for other, (after, duration, found) in self._searched.items():
+                if start - duration - _ROUNDING < found:
+                    self._searched[other] = (after, duration, max(after, start - duration - _ROUNDING))
             for index in (last, first):  # leave no seam behind
                 if index > 0 and free[index] == free[index - 1]:
                     del times[index], free[index]

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from sortedcontainers import SortedList
 
 from fairlead.model import Invocation, Node
-from fairlead.planning.timeline import Demand, Timeline
+from fairlead.planning.timeline import Demand
 from fairlead.policy.base import Plan
+from fairlead.policy.dag_admission.backlog import BacklogTimeline
 from fairlead.policy.dag_admission.placements import DagPlan
 from fairlead.policy.dag_admission.tasks import Pool, Way
 from fairlead.policy.kit.reservations import capacity_of
@@ -156,8 +157,8 @@ class Place:
         self.name = node.name
         self.kind = node.kind
         self.devices = len(node.devices)
-        self.timeline = Timeline(capacity_of(node))
-        self.bare: Timeline | None = None  # the same without what instances take that start ahead of need
+        self.timeline = BacklogTimeline(capacity_of(node))
+        self.bare: BacklogTimeline | None = None  # the same without what instances take that start ahead of need
         self.starts_until = -inf  # when the last of these is ready
         self.is_up = False
         self.backlog_s = 0.0  # booked time x share of the node
@@ -181,9 +182,7 @@ class Place:
     def take_for_start(self, now: float, ready: float, demand: Demand) -> None:
         """Use the demand for an instance that is started ahead of need."""
         if self.bare is None:
-            self.bare = Timeline(self.timeline.capacity)
-            self.bare.times = self.timeline.times.copy()
-            self.bare.free = [row.copy() for row in self.timeline.free]
+            self.bare = self.timeline.copy()
         self.timeline.take(now, ready, demand)
         self.starts_until = max(self.starts_until, ready)
 
