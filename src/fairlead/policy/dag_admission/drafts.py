@@ -125,14 +125,14 @@ class Drafting:
             else:
                 return draft
             used[booking.place] = None
-            self._pay(view, draft, booking, way, trusted[task.stage])
+            self._pay(view, draft, booking, way)
             draft.finish = max(draft.finish, booking.end)
             if booking.end + rest_s[task.stage] > limit:
                 return draft
         draft.is_whole = True
         return draft
 
-    def _pay(self, view: View, draft: Draft, booking: Booking, way: Way, is_trusted: bool) -> None:
+    def _pay(self, view: View, draft: Draft, booking: Booking, way: Way) -> None:
         """Add what one member of a booking pays at most, should the members leave that may not be needed."""
         sure = sum([promise.dag.tasks[task].is_sure for promise, task in booking.members])
         worst = (0.0, 0.0)
@@ -140,7 +140,7 @@ class Drafting:
             mean_s, deviation_s = self._durations.spread_s(view, way.holding(members) or booking.way)
             mean_s += booking.transfer_s + (booking.cold_s if self._bills_cold else 0.0)
             usd_per_s = booking.way.usd_per_s / members
-            worst = max(worst, (mean_s * usd_per_s, 0.0 if is_trusted else deviation_s * usd_per_s))
+            worst = max(worst, (mean_s * usd_per_s, deviation_s * usd_per_s))
         draft.cost_usd += worst[0]
         draft.variance += worst[1] ** 2
 

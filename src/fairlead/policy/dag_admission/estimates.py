@@ -79,11 +79,15 @@ class Durations:
         return view.profile(way.function).latency_s(way.configuration, way.kind)
 
     def spread_s(self, view: View, way: Way) -> tuple[float, float]:
-        """Mean and standard deviation of a warm run; `slack` stands for the deviation until enough was observed."""
+        """Mean and standard deviation of a warm run, to add up what a request costs.
+
+        Until enough was observed the deviation is 0: a request that costs too much delays no other, so it is a way to
+        learn. With the source `declared`, which learns nothing, `slack` stands for the deviation.
+        """
         observed = self._look(way)
         if observed is None:
             mean_s = self.believed_s(view, way)
-            return mean_s, mean_s * self._slack / max(1.0, self.sigmas)
+            return mean_s, 0.0 if self._is_learning else mean_s * self._slack / max(1.0, self.sigmas)
         return observed.mean_s, observed.deviation_s
 
     def observe(self, way: Way, seconds: float) -> None:

@@ -31,6 +31,7 @@ feasible one is booked, and the request is refused at once if there is none.
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import inf
 from typing import ClassVar
 
@@ -190,8 +191,7 @@ class DagAdmission(Policy):
 
     def _probe(self, view: View, request: Request, dag: DagPlan, tried: Sequence[int]) -> Draft | None:
         """Admit one request at a time on declared durations, where being safe about unknown ones would admit none."""
-        last = self._probes.get(request.workflow)
-        if last is not None and last in self._ledger.promises:
+        if self._probes.get(request.workflow) in self._ledger.promises:
             return None
         for index in tried:
             ways = dag.placement(index)
@@ -233,16 +233,21 @@ class DagAdmission(Policy):
         """Start the instances with which a refused request could have been in time; tells whether it could.
 
         What starts already counts as ready, and as used by the requests refused meanwhile: so there are as many
-        instances as the demand needs, however long they take to start.
+        instances as the demand needs, however long they take to start. Where safe durations are too long, those of a
+        probe are started, once: probes are admitted one at a time.
         """
         now, could_be, calendar = view.now, False, self._calendar
-        passes = (False, True) if calendar.starts_until > now else (True,)
-        for is_growing, index in [(is_growing, index) for is_growing in passes for index in tried]:
+        passes = [(False, False), (True, False)] if calendar.starts_until > now else [(True, False)]
+        if self._probes.get(request.workflow) not in self._ledger.promises:
+            passes.append((True, True))
+        for (is_growing, is_probe), index in product(passes, tried):
             ways = dag.placement(index)
             if not any(way.has_seats for way in ways):
                 continue
+            if is_probe and (could_be or not any(self._durations.is_unknown(way) for way in ways)):
+                continue
             calendar.is_rehearsing, calendar.is_growing = True, is_growing
-            draft = self._drafting.draft(view, request, dag, ways, is_hasty=True)
+            draft = self._drafting.draft(view, request, dag, ways, is_hasty=True, is_probe=is_probe)
             is_good = draft.is_in_time(request) and draft.is_affordable(request, self._durations.sigmas)
             runs = [(booking.way, booking.seat, booking.end) for booking in draft.bookings]
             self._drafting.undo(draft)
@@ -257,7 +262,7 @@ class DagAdmission(Policy):
                         yield from self._make_room(view, seat.place)
                         yield Warm(way.function, way.configuration, seat.place.name, seat.device)
                         calendar.seats.recount(seat.place, view.idle(seat.place.name), now)
-                if seat is not None and seat.is_starting(now):
+                if seat is not None and seat.is_starting(now) and not is_probe:
                     seat.rehearsed_until = end
             if is_good and not lacks_room:
                 break
