@@ -133,6 +133,12 @@ class Booking:
     def __lt__(self, other: "Booking") -> bool:
         return (self.start, self.id) < (other.start, other.id)
 
+    def move_to(self, slot: "Booking") -> None:
+        """Have the way, the place and the times of another."""
+        self.way, self.place, self.device = slot.way, slot.place, slot.device
+        self.since, self.start, self.end = slot.since, slot.start, slot.end
+        self.cold_s, self.transfer_s, self.run_s = slot.cold_s, slot.transfer_s, slot.run_s
+
     @property
     def stretch(self) -> Stretch:
         """What joining it would change."""
@@ -147,6 +153,14 @@ class Booking:
     def waiting(self) -> tuple[Invocation, ...]:
         """The invocations of the members that wait for nothing else."""
         return tuple([invocation for invocation in self.members.values() if invocation is not None])
+
+    def ready(self, now: float) -> float:
+        """When all its members are planned to wait for nothing else."""
+        return max([promise.ready(task, now) for promise, task in self.members])
+
+    def inputs(self) -> list[tuple["Place", float]]:
+        """Where the inputs of its members will lie, and how many megabytes of each."""
+        return [each for promise, task in self.members for each in promise.inputs(task)]
 
 
 class Place:

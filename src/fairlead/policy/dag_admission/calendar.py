@@ -101,7 +101,7 @@ class Calendar:
         booking, promise.bookings[task] = promise.bookings[task], None
         assert booking is not None
         if before is None:
-            self._lift(booking)
+            self.lift(booking)
             booking.is_done = True
         else:
             del booking.members[member]
@@ -115,7 +115,7 @@ class Calendar:
             booking.place.give(to.end, booking.end, demand)
         booking.way, booking.run_s, booking.transfer_s, booking.end = to
 
-    def _lift(self, booking: Booking) -> None:
+    def lift(self, booking: Booking) -> None:
         """Give back the room of a booking that has not begun."""
         self._give(booking)
         if booking.is_planned:
@@ -126,6 +126,27 @@ class Calendar:
             del seat.chain[position]
             self._keep_seat(seat, booking.since, position)
 
+    def put(self, booking: Booking, seat: Seat | None) -> None:
+        """Plan a booking again that was lifted and has its times."""
+        self.touched.add(booking.place)
+        self._take(booking)
+        booking.seat = seat
+        if seat is not None:
+            insort(seat.chain, booking)
+        booking.place.add(booking)
+        heappush(self._due, (booking.start, booking.id, booking))
+
+    def merge(self, booking: Booking, *others: Booking) -> None:
+        """Take the members of others, which were lifted, into a batch that has room for them."""
+        for other in others:
+            for promise, task in other.members:
+                promise.bookings[task] = booking
+            booking.members.update(other.members)
+            other.is_done = True
+            self._count(other, 0.0)
+        booking.place.note_waiting(booking)
+        self.settle(booking)
+
     def discard(self, booking: Booking, now: float) -> None:
         """Remove a booking for good, and give back the room that it has not used yet."""
         booking.is_done = True
@@ -133,7 +154,7 @@ class Calendar:
         if booking.is_running:
             booking.place.give(max(now, booking.since), booking.end, booking.way.demand(booking.device))
         else:
-            self._lift(booking)
+            self.lift(booking)
         self._count(booking, 0.0)
 
     def _take(self, booking: Booking) -> None:

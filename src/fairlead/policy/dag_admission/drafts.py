@@ -53,6 +53,7 @@ class Offer:
 
     def __init__(self) -> None:
         self.finish = self.cost_usd = inf
+        self.full: list[Place] = []  # where its runs that could be in batches would be
         self.steps = 0
 
     def note(self, draft: Draft) -> None:
@@ -60,6 +61,7 @@ class Offer:
         self.steps += len(draft.joined)
         if draft.is_whole and draft.finish < self.finish:
             self.finish, self.cost_usd = draft.finish, draft.cost_usd
+            self.full = [booking.place for booking in draft.bookings if booking.way.larger]
 
 
 class Drafting:
@@ -158,19 +160,29 @@ class Drafting:
     # --- slots ---------------------------------------------------------------------------------------------------
 
     def first_slot(
-        self, way: Way, run_s: float, ready: float, now: float, inputs: Inputs = (), used: Collection[Place] = ()
+        self,
+        way: Way,
+        run_s: float,
+        ready: float,
+        now: float,
+        inputs: Inputs = (),
+        used: Collection[Place] = (),
+        only: Place | None = None,
     ) -> Booking | None:
-        """The slot in which a run would end first; of equals, the first looked at. None if no node can have it."""
+        """The slot in which a run would end first; of equals, the first looked at. None if no node can have it.
+
+        With `only`, no other node is looked at.
+        """
         best: Booking | None = None
         is_growing = self._calendar.is_growing and way.has_seats
         cold_s = 0.0 if is_growing else way.cold_s
         if way.has_seats:
-            best = self._on_seats(way, run_s, ready, now, inputs)
+            best = self._on_seats(way, run_s, ready, now, inputs, only)
             if best is not None and best.end <= ready + cold_s + run_s:
                 return best  # no new instance could be sooner
             if best is not None and is_growing and best.start <= ready:
                 return best  # one more is not needed
-        for place in self._candidates(way.kind, inputs, used):
+        for place in (only,) if only is not None else self._candidates(way.kind, inputs, used):
             transfer_s = self._transfer_s(place, inputs)
             total_s = cold_s + transfer_s + run_s
             if best is not None and best.end <= ready + total_s:
@@ -212,13 +224,17 @@ class Drafting:
             if place.kind == kind and place.is_up and place not in first:
                 yield place
 
-    def _on_seats(self, way: Way, run_s: float, ready: float, now: float, inputs: Inputs) -> Booking | None:
+    def _on_seats(
+        self, way: Way, run_s: float, ready: float, now: float, inputs: Inputs, only: Place | None
+    ) -> Booking | None:
         """The best slot on a warm instance, among those that are free first."""
         best: Booking | None = None
         is_rehearsing = self._calendar.is_rehearsing
         # The first that are free; of those that are free in time, the ones on the least busy nodes.
         free: list[tuple[float, float, int, Seat]] = []
         for i, seat in enumerate(self._calendar.seats.alike(way)):
+            if only is not None and seat.place is not only:
+                continue
             at = seat.available(now, is_rehearsing)
             free.append((at if at > ready else ready, seat.place.backlog_s, i, seat))
         for start, _, _, seat in nsmallest(_SEATS, free):

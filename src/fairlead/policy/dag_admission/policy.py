@@ -42,6 +42,7 @@ from fairlead.planning.timeline import Demand
 from fairlead.policy.base import Action, Policy, Reject, Retire, Searched, Site, Start, View, Wake, Warm
 from fairlead.policy.dag_admission.bookings import Booking, Place
 from fairlead.policy.dag_admission.calendar import Calendar
+from fairlead.policy.dag_admission.coalesce import Coalescing
 from fairlead.policy.dag_admission.drafts import Draft, Drafting, Offer
 from fairlead.policy.dag_admission.estimates import Durations, Source
 from fairlead.policy.dag_admission.ledger import Ledger
@@ -101,6 +102,7 @@ class DagAdmission(Policy):
             batches=self.batching,
             bills_cold=site.cluster.price.bill_cold_start,
         )
+        self._coalescing = Coalescing(self._calendar, self._drafting, self._durations)
         self._ledger = Ledger(self._calendar, self._drafting, self._durations, ways)
         self._refused_at = self._full_at = -inf
         self._wake_at = -inf
@@ -137,6 +139,13 @@ class DagAdmission(Policy):
         )
         offer = Offer()
         best = self._best(view, request, dag, tried, offer)
+        if best is None and self.batching:
+            changed = self._coalescing.make_room(view, offer.full)
+            if changed:
+                best = self._best(view, request, dag, tried, offer)
+            for other in changed:
+                if other.id in self._ledger.promises:
+                    yield other.plan()
         if best is None:
             best = self._probe(view, request, dag, tried)
         yield Searched(offer.steps)
