@@ -18,6 +18,7 @@ from fairlead.profile import Estimate
 Spot = tuple[str, int | None]  # node and device; None for what needs no accelerator
 
 _WHOLE = 1000  # all of a GPU's time
+_AS_FAST = 1.1  # up to so many times the shortest time counts as about as fast: observed times differ by chance
 
 
 @dataclass(eq=False)
@@ -61,25 +62,30 @@ class Fleet:
     def find(
         self, function: Function, configuration: Configuration, estimate: Estimate, warm: Set[Spot]
     ) -> Spot | None:
-        """Where a pod would go: to an instance that no pod uses, then where it is fastest, then by best area fit."""
-        rooms = self.capacity.rooms.values()
+        """Where a pod would go: to an instance that no pod uses, then where it is fastest, then by best area fit.
+
+        A pod without a GPU goes to a node that has none if it is about as fast there: on a node with GPUs it would take
+        vCPUs without which these cannot be used.
+        """
+        rooms, vcpus, height = self.capacity.rooms.values(), milli(configuration.vcpus), milli(configuration.vgpus)
         seconds = {kind: estimate.latency_s(configuration, kind) for kind in {room.node.kind for room in rooms}}
-        found: tuple[tuple[bool, float, float], Spot] | None = None
+        slow_s = _AS_FAST * min(seconds.values(), default=inf)
+        found: tuple[tuple[bool, bool, bool, float, float], Spot] | None = None
         for room in rooms:
             latency_s = seconds[room.node.kind]
-            if latency_s == inf:
+            if latency_s == inf or room.vcpus < vcpus:
                 continue
             for device in room.devices_for(function, configuration):
                 spot = (room.node.name, device)
                 if device is None:
-                    left = room.vcpus - milli(configuration.vcpus)
+                    left = room.vcpus - vcpus
                 else:
-                    height = milli(configuration.vgpus)
                     free = self._packing(spot).best(_WHOLE, height)
                     if free is None:
                         continue
                     left = free.area - _WHOLE * height
-                rank = (spot not in warm, latency_s, left)
+                blocks = device is None and bool(room.node.devices)
+                rank = (spot not in warm, latency_s > slow_s, blocks, latency_s, left)
                 if found is None or rank < found[0]:
                     found = (rank, spot)
         return None if found is None else found[1]

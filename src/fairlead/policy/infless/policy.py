@@ -82,8 +82,8 @@ class Infless(Policy):
         self._fleet.follow(view.changes)
         if view.now >= self._look_due:
             yield from self._look(view)
-        yield from self._refuse(view)
         yield from self._serve(view)
+        yield from self._refuse(view)
 
     def _look(self, view: View) -> Iterator[Action]:
         """Measure rates, divide them, delete what has been idle for long and add what is missing."""
@@ -117,9 +117,9 @@ class Infless(Policy):
         met: set[tuple[int, str]] = set()
         for each in view.changes.ready:
             service = self._fleet.services[each.workflow, each.function]
-            if service.refused and (each.request, each.function) not in met and view.is_waiting(each):
+            if (each.request, each.function) not in met and view.is_waiting(each):
                 met.add((each.request, each.function))
-                if service.refuses(view.waiting(*service.queue) - 1):
+                if service.refuses(view.now, view.waiting(*service.queue) - 1, self.excess):
                     yield Reject(each.request, f"more requests than the instances of {each.function} can serve")
 
     def _serve(self, view: View) -> Iterator[Action]:

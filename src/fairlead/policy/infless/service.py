@@ -86,6 +86,8 @@ class Service:
         self.refused = 0.0  # share of what comes that exceeds the rates of all instances
         self.blocked_at = -1  # version of the capacity at which nothing more fitted
         self._may_wait = inf  # how many are worked off in half of the time that the objective leaves for waiting
+        self._most_waiting = inf  # beyond this many, whatever comes is refused
+        self._changes_at = inf  # when a container that starts now begins to count for these two
         self._owed = 0.0  # refusals that are due; below 1
         self._clock = 0.0
 
@@ -111,19 +113,31 @@ class Service:
     def set_refused(self, now: float, excess: float) -> None:
         """Work out what share of arrivals exceeds the instances that are ready, or will be before it is due.
 
-        A share of at most `excess` is not refused, nor is anything without an objective.
+        A share of at most `excess` is not refused, nor is anything without an objective. Whatever the rate, at most one
+        batch waits for each instance, or what can be worked off in the time that the objective leaves for waiting.
         """
         if self.slo_s == inf:
             return
-        soon = [b for b in self.bookings if b.is_ready or b.ready_from - now <= self.slo_s - b.offer.latency_s]
+        in_time_at = [b.ready_from - (self.slo_s - b.offer.latency_s) for b in self.bookings]
+        soon = [b for b, at in zip(self.bookings, in_time_at, strict=True) if b.is_ready or at <= now]
+        self._changes_at = min((at for at in in_time_at if at > now), default=inf)
         most_rps, come_rps = sum(booking.most_rps for booking in soon), self.arrivals.rate_rps
         self.refused = 1 - most_rps / come_rps if most_rps < (1 - excess) * come_rps else 0.0
-        self._may_wait = most_rps * (self.slo_s - min((b.offer.latency_s for b in soon), default=0.0)) / 2
+        can_wait = most_rps * (self.slo_s - min((b.offer.latency_s for b in soon), default=0.0))
+        self._may_wait = can_wait / 2
+        self._most_waiting = max(can_wait, sum(booking.configuration.batch for booking in self.bookings))
 
-    def refuses(self, waiting: int) -> bool:
-        """Whether the next request is refused: one of the excess, in even intervals, if too many wait before it."""
+    def refuses(self, now: float, waiting: int, excess: float) -> bool:
+        """Whether the next request is refused, if this many wait before it.
+
+        It is if the queue is full, or if it is one of the excess, in even intervals, and too many wait already.
+        """
+        if now >= self._changes_at:
+            self.set_refused(now, excess)
         if waiting <= self._may_wait:
             return False
+        if waiting >= self._most_waiting:
+            return True
         self._owed += self.refused
         if self._owed < 1:
             return False
