@@ -9,7 +9,7 @@ from fairlead.policy.base import View
 from fairlead.policy.infless.offers import Offer
 from fairlead.policy.infless.shares import shares
 from fairlead.policy.kit.arrivals import Arrivals
-from fairlead.policy.kit.capacity import Reservation
+from fairlead.policy.kit.capacity import Reservation, place_of
 from fairlead.policy.kit.objectives import Queue
 
 _SETTLED_S = 0.1  # after a container has started, it is given a rate
@@ -161,9 +161,9 @@ class Service:
     def pick(self, view: View, full: Set[str]) -> Booking | None:
         """A free instance with a warm container: of those that are given a rate, the one least ahead of its share.
 
-        Only if none of these is free, one that is given nothing. A container that should have started long ago and is
-        not warm was evicted, and starts again with what it is given, if nothing else is free. Nodes in `full` are left
-        out.
+        Only if none of these is free, one that is given nothing. A container that has started, or should have long ago,
+        and is not warm was evicted, and starts again with what it is given, if nothing else is free. Nodes in `full`
+        are left out.
         """
         best: Booking | None = None
         best_key = (3, 0.0, 0)
@@ -174,10 +174,17 @@ class Service:
             key = (0 if booking.rate_rps > 0 else 1, max(booking.tag, self._clock), booking.id)
             where = (self.function.name, booking.configuration, booking.node, booking.device)
             if key < best_key and not view.is_warm(*where):
-                key = (2 if now >= booking.ready_by or booking.ready_by == inf else 3, *key[1:])
+                key = (2 if self._is_evicted(view, booking) else 3, *key[1:])
             if key < best_key and view.fits(*where):
                 best, best_key = booking, key
         return best
+
+    def _is_evicted(self, view: View, booking: Booking) -> bool:
+        """Whether an instance that is not warm has no container that will be."""
+        if view.now >= booking.ready_by or booking.ready_by == inf:
+            return True
+        there = (each for each in view.instances(self.function.name) if place_of(each) == booking.place)
+        return booking.has_container and all(each.is_ready for each in there)
 
     def wanted_nodes(self, now: float) -> set[str]:
         """Where an oversold instance waits for room while the function runs nowhere."""
