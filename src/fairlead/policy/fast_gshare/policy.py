@@ -135,7 +135,7 @@ class FastGshare(Policy):
             self._running[head.id] = pod
 
     def _first_able(self, view: View, pods: list[Pod]) -> Pod | None:
-        """The first of these pods that can run now. Those in one place are interchangeable: one of them is looked at."""
+        """The first of these pods that can run now. Those in one place are interchangeable: one is looked at."""
         tried: set[tuple[Place, Configuration]] = set()
         for pod in pods:
             key = (pod.place, pod.configuration)
@@ -286,7 +286,7 @@ class FastGshare(Policy):
         """Whether an instance can be started for a pod now, if there are so many in its place.
 
         The general answer is that of `Capacity.can_warm`, which looks at every instance of the function. None of them
-        has to be looked at where there is none, nor on a shared device while one that was warmed for another pod starts.
+        has to be looked at where there is none, nor on a shared device while one that was warmed for another starts.
         """
         if instances == 0:
             return view.fits(*_where(pod))
