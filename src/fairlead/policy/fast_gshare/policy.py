@@ -17,7 +17,7 @@ controller, which the parameters are from; the paper itself was not available.
   it comes with its first invocation, in the place of an idle one.
 * Where the size that the rule asks for finds no room, the most efficient that does is taken. Queues are given pods in
   turn. A pod goes to a warm instance that no other pod has, then to the kind of node where it is fastest, then by best
-  area fit; the rule of the paper's selection is recalled, not read.
+  area fit; the rule of the paper's selection is recalled, not read. One without a GPU avoids nodes that have some.
 * A pod takes what waits when it is free, up to its batch, the most efficient free pod first; it never waits for more,
   and takes nothing before its instance is warm.
 * A pod that is closed leaves its instance to the platform's keep-alive. Freed rectangles join at once.

@@ -16,7 +16,8 @@ configurations with their rates, greedy scale-out, and dispatch by rate with sca
   oversold. Its batch shrinks when it can no longer be filled.
 * A queue is shared by the instances of a function; there, each request is sent to one by lottery. The excess of the
   rate is refused in even intervals, there by the same lottery (a virtual instance without a server), and only when
-  too many wait already and there is an objective.
+  too many wait already and there is an objective. What finds the queue full is refused, as there, but the queue may be
+  longer than a batch per instance if it can be worked off in time.
 * A batch that is not full at its time-out takes the smallest listed batch that holds it.
 * The container of a deleted instance stays warm if it keeps memory only; there is no keep-alive by histogram.
 * An objective that nothing keeps gives the quickest configuration of the smallest batch; there, none.
