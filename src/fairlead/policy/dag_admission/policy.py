@@ -20,7 +20,8 @@ feasible one is booked, and the request is refused at once if there is none.
   nothing but the placement that relieves the busiest resource most.
 * Packing looks at the least busy nodes of a type, not at all nodes by free memory, and undoes what does not fit.
 * Durations are percentiles of what was observed, after a safe start (`estimates`). Where being safe would admit
-  nothing, one request at a time is admitted on declared durations, to learn from.
+  nothing, one request at a time is admitted on declared durations, to learn from. Costs are means with a margin for
+  their spread; until enough was observed, declared means without one.
 * What is planned behind a run that is late waits for it; a request that cannot be in time any more is dropped.
 * Placements that are too slow by safe durations are left out before the sample is taken, unless all are.
 * A refused request is rehearsed as if instances started at once; those with which it would have been in time are
