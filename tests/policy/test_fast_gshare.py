@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.engine import simulate
-from fairlead.model import Configuration, Price
+from fairlead.model import Cluster, Configuration, Device, Node, Price
 from fairlead.policy import Site, Start, Wake, Warm
 from fairlead.policy.base import NodeChange
 from fairlead.policy.fast_gshare.fleet import Fleet, Pod
@@ -209,6 +209,20 @@ def test_a_warm_instance_without_a_pod_comes_before_a_tight_place():
     fleet, site = _fleet()
     _put(fleet, site, "n1", 3)
     assert _where(fleet, site, 4, warm={("n0", 0)}) == ("n0", 0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(1.0, "plain"), (1.05, "plain"), (1.3, "with-gpu")], ids=["equal", "about", "slower"]
+)
+def test_a_pod_without_a_gpu_leaves_nodes_with_gpus_their_vcpus(seconds, expected):
+    # Two vCPUs are a tighter place than four, but the GPU beside them would be of no use without them.
+    nodes = (
+        Node(name="with-gpu", kind="gpu", vcpus=2, devices=(Device(vgpus=7),)),
+        Node(name="plain", kind="cpu", vcpus=4),
+    )
+    rows = (Row(kind="gpu", vcpus=1, seconds=1.0), Row(kind="cpu", vcpus=1, seconds=seconds))
+    site = site_of(scenario(declared(Table(rows)), on=Cluster(nodes=nodes)))
+    assert _where(Fleet(nodes), site, 0) == (expected, None)
 
 
 def test_a_closed_pod_gives_its_place_back():

@@ -313,6 +313,26 @@ class TestOverload:
         assert 0.4 < served.height / requests.height < 0.52
         assert (served["end"] <= served["deadline"]).mean() > 0.95
 
+    def test_what_the_queue_cannot_hold_is_refused_before_a_rate_is_known(self):
+        # One of the twenty runs. One takes 0.1 s and is planned with 0.12, so that 0.38 s are left for waiting: 3.2 can
+        # be worked off in that time, and the fourth is the last that may wait.
+        burst = scenario(0.1, arrivals=[0.0, *[1.0] * 20], on=cluster(1, vcpus=1), slo_s=0.5)
+        requests = simulate(burst, Infless(period_s=10.0)).requests
+        served = requests.filter(requests["outcome"] == "completed")
+        assert sorted(served["end"].to_list()) == pytest.approx([0.1, 1.1, 1.2, 1.3, 1.4, 1.5])
+
+    def test_one_batch_may_wait_for_an_instance_however_slow_it_is(self):
+        # Planned with 1.2 s, nothing is worked off in the 0.1 s that are left; still one waits while another runs.
+        burst = scenario(1.0, arrivals=[0.0, *[2.0] * 5], on=cluster(1, vcpus=1), slo_s=1.3)
+        requests = simulate(burst, Infless(period_s=10.0)).requests
+        assert (requests["outcome"] == "completed").sum() == 3
+
+    def test_a_container_that_was_evicted_starts_again_at_once(self):
+        # It is warm after 0.1 s, and gone at once: the run brings its own start.
+        f = declared(0.1, cold_start_s=0.1, keep_alive_s=0)
+        (row,) = simulate(scenario({"f": f}, arrivals=[0.0], slo_s=2), Infless()).invocations.iter_rows(named=True)
+        assert (row["start"], row["end"]) == pytest.approx((0.1, 0.3))
+
     def test_nothing_is_refused_that_can_wait_for_its_turn(self):
         burst = scenario(
             0.1, arrivals=[*steady(1, 5), *[5.0 + i / 100 for i in range(30)]], on=cluster(1, vcpus=1), slo_s=9

@@ -8,8 +8,10 @@ import pytest
 from admission_runs import chain, column, run, runs
 
 from fairlead.model import SLO, Price, Stage, Workflow
+from fairlead.policy.dag_admission.bookings import Booking, Promise
+from fairlead.policy.dag_admission.policy import DagAdmission
 from fairlead.profile import Row, Table
-from fairlead.testing import cluster, declared, scenario
+from fairlead.testing import cluster, declared, prepared, scenario, view_of
 from fairlead.workload import Listed
 
 SIZES = Table((Row(seconds=1), Row(batch=2, seconds=1.2), Row(batch=4, seconds=1.5)))
@@ -54,14 +56,8 @@ def test_a_batch_is_not_joined_if_a_member_would_be_late(latency_s, promised):
     assert column(run(two_workflows(latency_s), slack=0), "promised") == promised
 
 
-@pytest.mark.parametrize(("sharing", "promised"), [("function", [1, 2.2, 2.2]), ("dag", [1, 2, 3])])
-def test_workflows_share_batches_only_if_they_may(sharing, promised):
-    assert column(run(two_workflows(9), slack=0, sharing=sharing), "promised") == promised
-
-
-def test_with_sharing_per_dag_a_workflow_still_shares_with_itself():
-    recording = run(one_workflow(0, 0.1, 0.2), slack=0, sharing="dag")
-    assert column(recording, "promised") == [1, 2.2, 2.2]
+def test_workflows_share_batches():
+    assert column(run(two_workflows(9), slack=0), "promised") == [1, 2.2, 2.2]
 
 
 def test_a_batch_does_not_grow_into_what_is_booked_behind_it():
@@ -105,3 +101,20 @@ def test_who_is_left_alone_in_a_batch_runs_alone_and_pays_no_more():
     assert column(recording, "promised") == pytest.approx([2, 3.2, 3.2])
     assert column(recording, "end") == pytest.approx([2, 1.1, 3])
     assert column(recording, "cost_usd")[2] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("deadline", "merged"), [(2.2, [(1, 2.2)]), (2.1, [(1, 2), (2, 3)])])
+def test_planned_neighbours_are_merged_where_each_still_ends_in_time(deadline, merged):
+    # The vCPU is taken until 1. Two runs are planned, at 1 and at 2; together they would end at 2.2.
+    world = one_workflow()
+    policy = prepared(DagAdmission(slack=0), world)
+    calendar, dag = policy._calendar, policy._dags["main"]
+    place, way = calendar.by_index[0], dag.placement(0)[0]
+    place.take(0, 1, way.demand(None))
+    promises = [Promise(1, dag, deadline, counts_cost=False), Promise(2, dag, 9, counts_cost=False)]
+    for start, promise in zip((1, 2), promises, strict=True):
+        calendar.settle(calendar.book(Booking(way, place, None, start, 0, 0, run_s=1), (promise, 0)))
+    changed = policy._coalescing.make_room(view_of(scenario=world), [place])
+    assert changed == (promises if len(merged) == 1 else [])
+    assert [(booking.start, booking.end) for booking in place.planned] == merged
+    assert place.timeline.earliest(0, 1, way.demand(None)) == merged[-1][1]

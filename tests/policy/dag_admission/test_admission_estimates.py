@@ -1,9 +1,10 @@
 """DagAdmission: how long a run is planned to take, before and after enough was seen of it."""
 
+import msgspec
 import pytest
-from admission_runs import column, run
+from admission_runs import chain, column, run
 
-from fairlead.model import Configuration
+from fairlead.model import Configuration, Price
 from fairlead.policy.dag_admission.estimates import Durations
 from fairlead.policy.dag_admission.tasks import Way
 from fairlead.testing import cluster, declared, scenario, site_of, view_of
@@ -54,10 +55,34 @@ def test_a_cost_is_planned_with_mean_and_spread(way):
     assert durations.sigmas == pytest.approx(2.326, abs=1e-3)  # 99 % of a normal distribution
 
 
-def test_until_then_slack_stands_for_the_spread(way):
-    durations = after(way, [])
+def test_until_then_a_cost_is_planned_with_the_mean_to_learn_the_spread(way):
+    assert after(way, []).spread_s(VIEW, way) == (1, 0)
+
+
+def test_where_nothing_is_learned_slack_stands_for_the_spread(way):
+    durations = after(way, [], source="declared")
     mean_s, deviation_s = durations.spread_s(VIEW, way)
     assert mean_s + durations.sigmas * deviation_s == pytest.approx(1.25)
+
+
+def test_a_budget_below_the_mean_and_slack_is_kept_from_the_first_warm_run_on():
+    # 1 vCPU costs 1 USD per second. A run takes 1 s, of a budget of 1.1 USD: the mean fits, 1.25 s would not. A cold
+    # start takes 5 s and is billed. The first request is refused and starts an instance, which is ready at 5.
+    on = msgspec.structs.replace(ONE, price=Price(vcpu_usd_per_hour=3600))
+    flows = {"main": chain("f", latency_s=2, cost_usd=1.1)}
+    world = scenario({"f": declared(1.0, cold_start_s=5)}, workflows=flows, arrivals=(0, 3, 5, 6.5), on=on)
+    assert column(run(world), "promised") == [None, None, 6.25, 7.75]
+    assert column(run(world), "end")[2:] == [6, 7.5]
+    assert column(run(world), "cost_usd")[2:] == pytest.approx([1, 1])
+
+
+def test_an_instance_is_started_for_a_probe():
+    # 1.25 s do not fit into 1.1 s, nor does a cold start of 5 s. The first refusal starts one instance, the others
+    # none: only one request at a time will be admitted to learn from. At 5 it is ready.
+    world = scenario(declared(1.0, cold_start_s=5), arrivals=(0, 1, 2, 5, 5.5, 6), on=cluster(vcpus=4), slo_s=1.1)
+    recording = run(world)
+    assert column(recording, "promised") == [None, None, None, 6, None, 7]
+    assert recording.instances["started"].to_list() == [0]
 
 
 def test_after_32_exact_runs_promises_are_tight():

@@ -122,7 +122,7 @@ def test_on_a_mig_device_slices_that_add_up_but_have_no_place_start_later():
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "gpu-mig"])
 def test_in_every_scenario_of_the_suite_what_is_admitted_ends(name):
     world = SCENARIOS[name]()
-    recording = run(world, keep_room=True)
+    recording = run(world)
     assert "unfinished" not in column(recording, "outcome")
     check_capacity(recording, world)
     check_order(recording, world)

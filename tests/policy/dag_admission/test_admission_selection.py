@@ -49,7 +49,9 @@ def test_placements_that_are_too_slow_by_safe_durations_are_left_out_unless_all_
 
 def test_a_safe_latency_follows_the_durations_that_it_is_given(dag):
     # A chain of three, each with a cold start of 1 ms as no instance stays; GPU runs are taken as 1 ms, others as 2.
-    safe_s = dag.safe_latency_s(lambda way: 0.001 if way.kind == "gpu" else 0.002)
+    safe_s = dag.safe_latency_s(
+        [np.array([0.001 if way.kind == "gpu" else 0.002 for way in ways]) for ways in dag.ways]
+    )
     assert safe_s.tolist() == pytest.approx([0.007, 0.008, 0.009])
 
 

@@ -19,10 +19,8 @@ POLICIES = st.fixed_dictionaries(
         "selection": st.sampled_from(["random", "cheapest", "fastest", "balanced"]),
         "sample": st.sampled_from([0, 1, 3]),
         "batching": st.booleans(),
-        "sharing": st.sampled_from(["function", "dag"]),
         "estimates": st.sampled_from(["learned", "declared"]),
         "slack": st.sampled_from([0.0, 0.25]),
-        "keep_room": st.booleans(),
     }
 )
 

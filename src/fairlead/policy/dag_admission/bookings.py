@@ -8,8 +8,9 @@ from typing import NamedTuple
 from sortedcontainers import SortedList
 
 from fairlead.model import Invocation, Node
-from fairlead.planning.timeline import Demand, Timeline
+from fairlead.planning.timeline import Demand
 from fairlead.policy.base import Plan
+from fairlead.policy.dag_admission.backlog import BacklogTimeline
 from fairlead.policy.dag_admission.placements import DagPlan
 from fairlead.policy.dag_admission.tasks import Pool, Way
 from fairlead.policy.kit.reservations import capacity_of
@@ -26,7 +27,7 @@ def just_after(instant: float) -> float:
 
 
 class Promise:
-    """One request: its bookings by task, until it is answered. Room for an expected request has a negative id."""
+    """One request: its bookings by task, until it is answered."""
 
     def __init__(self, id: int, dag: DagPlan, deadline: float, counts_cost: bool) -> None:
         self.id = id
@@ -84,6 +85,12 @@ class Seat:
         """Whether it is being started ahead of need."""
         return self.free_at > now and not self.is_busy
 
+    def available(self, now: float, is_rehearsing: bool) -> float:
+        """When it is free for one booking more; in a rehearsal, one that still starts is taken as started."""
+        if is_rehearsing and self.free_at > now and not self.is_busy:
+            return self.rehearsed_until
+        return self.chain[-1].end if self.chain else self.free_at
+
 
 class Stretch(NamedTuple):
     """What changes when a batch is joined."""
@@ -114,7 +121,6 @@ class Booking:
     end: float = field(init=False)
     id: int = 0
     members: dict[Member, Invocation | None] = field(default_factory=dict)
-    owner: str | None = None  # the workflow that its batch is kept to; None for any that uses the function
     load_s: float = 0.0  # what it counts in the backlog of its node and its kind
     is_planned: bool = False
     is_running: bool = False
@@ -139,14 +145,9 @@ class Booking:
         return Stretch(self.way, self.run_s, self.transfer_s, self.end)
 
     @property
-    def is_expected(self) -> bool:
-        """Whether it only keeps room for an expected request."""
-        return any(promise.id < 0 for promise, _ in self.members)
-
-    @property
     def is_sure(self) -> bool:
-        """Whether it will run: it is not only expected, and needed whatever the input."""
-        return any(promise.id >= 0 and promise.dag.tasks[task].is_sure for promise, task in self.members)
+        """Whether it will run whatever the input: at least one of its members is needed in any case."""
+        return any(promise.dag.tasks[task].is_sure for promise, task in self.members)
 
     @property
     def waiting(self) -> tuple[Invocation, ...]:
@@ -170,13 +171,42 @@ class Place:
         self.name = node.name
         self.kind = node.kind
         self.devices = len(node.devices)
-        self.timeline = Timeline(capacity_of(node))
+        self.timeline = BacklogTimeline(capacity_of(node))
+        self.bare: BacklogTimeline | None = None  # the same without what instances take that start ahead of need
+        self.starts_until = -inf  # when the last of these is ready
         self.is_up = False
         self.backlog_s = 0.0  # booked time x share of the node
         self.rank = (0.0, index)
         self.planned: SortedList[Booking] = SortedList()
         self.seats: list[Seat] = []
         self._loose: dict[Demand, SortedList[Booking]] = {}  # planned bookings that wait and have no seat, by demand
+
+    def take(self, start: float, end: float, demand: Demand) -> None:
+        """Use the demand from `start` to `end`."""
+        self.timeline.take(start, end, demand)
+        if self.bare is not None:
+            self.bare.take(start, end, demand)
+
+    def give(self, start: float, end: float, demand: Demand) -> None:
+        """Undo a `take`, or a part of its time."""
+        self.timeline.give(start, end, demand)
+        if self.bare is not None:
+            self.bare.give(start, end, demand)
+
+    def take_for_start(self, now: float, ready: float, demand: Demand) -> None:
+        """Use the demand for an instance that is started ahead of need."""
+        if self.bare is None:
+            self.bare = self.timeline.copy()
+        self.timeline.take(now, ready, demand)
+        self.starts_until = max(self.starts_until, ready)
+
+    def forget(self, now: float) -> None:
+        """Let go of the past."""
+        if self.starts_until <= now:
+            self.bare = None
+        for timeline in (self.timeline, self.bare):
+            if timeline is not None and len(timeline.times) > 64 and timeline.times[32] <= now:
+                timeline.forget(now)
 
     def add(self, booking: "Booking") -> None:
         """Plan a booking here."""

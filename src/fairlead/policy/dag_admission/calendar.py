@@ -6,23 +6,21 @@ its whole slice) from the moment that the seat is free, so that this is promised
 """
 
 from bisect import insort
-from collections.abc import Iterator
-from contextlib import contextmanager
 from heapq import heappop, heappush
+from math import inf
 
 import numpy as np
 from sortedcontainers import SortedList
 
 from fairlead.model import Cluster, Node
+from fairlead.planning.timeline import Timeline
 from fairlead.policy.base import View
-from fairlead.policy.dag_admission.bookings import Booking, Member, Place, Promise, Seat, Stretch, just_after
+from fairlead.policy.dag_admission.bookings import Booking, Member, Place, Seat, Stretch, just_after
 from fairlead.policy.dag_admission.seats import Seats, idle_seat
 from fairlead.policy.dag_admission.tasks import Way
 
 _OVERRUN = 0.1  # how much longer, as a share of its time, a run is given that should have ended
 OPEN_BATCHES = 4  # how many batches that are still to start are looked at for one run
-
-BatchKey = tuple[object, ...]
 
 
 class Calendar:
@@ -34,13 +32,13 @@ class Calendar:
         self.by_index: list[Place] = []
         self.ranked: dict[str, SortedList] = {}  # by kind: places that are up, the least busy first
         self.seats = Seats()
-        self.batches: dict[BatchKey, list[Booking]] = {}
+        self.batches: dict[tuple[object, ...], list[Booking]] = {}  # by size
         self.touched: set[Place] = set()  # where room was given back, or something became ready
-        self.delayed: set[Promise] = set()  # of which something was moved to a later time
         self._columns = {kind: 2 * i for i, kind in enumerate(cluster.kinds)}
         self._due: list[tuple[float, int, Booking]] = []  # planned bookings by start; some have moved since
         self._ends: list[tuple[float, int, Booking]] = []  # running ones by end; some have ended since
-        self._starting: list[Seat] = []  # seats that are started ahead of need; some are ready since
+        self.starts_until = -inf  # when the last instance is ready that is started ahead of need
+        # In a rehearsal, instances that start are taken as started; while it is growing, new ones start at once.
         self.is_rehearsing = self.is_growing = False
         self._next_id = 0
         for node in cluster.nodes:
@@ -58,7 +56,7 @@ class Calendar:
 
     def close(self, place: Place, now: float) -> list[Booking]:
         """A node is down; gives what was planned or ran there, removed."""
-        place.is_up = False
+        place.is_up, place.bare = False, None
         self.ranked[place.kind].discard(place.rank)
         running = [booking for _, _, booking in self._ends if booking.place is place and not booking.is_done]
         gone = [*place.planned, *running]
@@ -68,14 +66,26 @@ class Calendar:
             self.seats.drop(seat)
         return gone
 
+    def timeline(self, place: Place) -> Timeline:
+        """What is free on a node; in a rehearsal, as if no instance were being started."""
+        return place.bare if self.is_rehearsing and place.bare is not None else place.timeline
+
+    def least_cold_s(self, way: Way) -> float:
+        """The shortest cold start that a run can have."""
+        if way.has_seats and (self.is_growing or self.seats.alike(way)):
+            return 0.0
+        return way.cold_s
+
     # --- booking -------------------------------------------------------------------------------------------------
 
     def book(self, slot: Booking, member: Member) -> Booking:
-        """Take a slot for a task."""
+        """Take the room of a slot for a task; `settle` makes it count."""
         self._next_id += 1
         slot.id = self._next_id
         slot.members[member] = None
-        self.put(slot, slot.seat)
+        self._take(slot)
+        if slot.seat is not None:
+            insort(slot.seat.chain, slot)
         member[0].bookings[member[1]] = slot
         return slot
 
@@ -85,13 +95,13 @@ class Calendar:
         booking.members[member] = None
         member[0].bookings[member[1]] = booking
 
-    def unbook(self, member: Member, before: Stretch | None, now: float) -> None:
+    def unbook(self, member: Member, before: Stretch | None) -> None:
         """Undo `book`, or `join`: `before` is how the batch was."""
         promise, task = member
         booking, promise.bookings[task] = promise.bookings[task], None
         assert booking is not None
         if before is None:
-            self.remove(booking, now)
+            self.lift(booking)
             booking.is_done = True
         else:
             del booking.members[member]
@@ -100,74 +110,82 @@ class Calendar:
     def _stretch(self, booking: Booking, to: Stretch) -> None:
         demand = booking.way.demand(booking.device)
         if to.end > booking.end:
-            booking.place.timeline.take(booking.end, to.end, demand)
+            booking.place.take(booking.end, to.end, demand)
         else:
-            booking.place.timeline.give(to.end, booking.end, demand)
+            booking.place.give(to.end, booking.end, demand)
         booking.way, booking.run_s, booking.transfer_s, booking.end = to
 
-    def put(self, booking: Booking, seat: Seat | None) -> None:
-        """Take the room of a booking that has its times."""
-        place = booking.place
-        self._take(booking)
-        booking.seat = seat
-        if seat is not None:
-            insort(seat.chain, booking)
-        place.add(booking)
-        if not booking.is_expected:  # what is only expected is never started
-            heappush(self._due, (booking.start, booking.id, booking))
-
-    def remove(self, booking: Booking, now: float) -> None:
-        """Give back the room that a booking has not used yet."""
-        place = booking.place
-        self.touched.add(place)
-        if booking.is_running:
-            place.timeline.give(max(now, booking.since), booking.end, booking.way.demand(booking.device))
-            return
+    def lift(self, booking: Booking) -> None:
+        """Give back the room of a booking that has not begun."""
         self._give(booking)
-        place.remove(booking)
+        if booking.is_planned:
+            booking.place.remove(booking)
         seat, booking.seat = booking.seat, None
         if seat is not None:
             position = seat.chain.index(booking)
             del seat.chain[position]
             self._keep_seat(seat, booking.since, position)
 
+    def put(self, booking: Booking, seat: Seat | None) -> None:
+        """Plan a booking again that was lifted and has its times."""
+        self.touched.add(booking.place)
+        self._take(booking)
+        booking.seat = seat
+        if seat is not None:
+            insort(seat.chain, booking)
+        booking.place.add(booking)
+        heappush(self._due, (booking.start, booking.id, booking))
+
+    def merge(self, booking: Booking, *others: Booking) -> None:
+        """Take the members of others, which were lifted, into a batch that has room for them."""
+        for other in others:
+            for promise, task in other.members:
+                promise.bookings[task] = booking
+            booking.members.update(other.members)
+            other.is_done = True
+            self._count(other, 0.0)
+        booking.place.note_waiting(booking)
+        self.settle(booking)
+
     def discard(self, booking: Booking, now: float) -> None:
-        """Remove a booking for good."""
+        """Remove a booking for good, and give back the room that it has not used yet."""
         booking.is_done = True
-        self.remove(booking, now)
-        self.unsettle(booking)
+        self.touched.add(booking.place)
+        if booking.is_running:
+            booking.place.give(max(now, booking.since), booking.end, booking.way.demand(booking.device))
+        else:
+            self.lift(booking)
+        self._count(booking, 0.0)
 
     def _take(self, booking: Booking) -> None:
-        timeline, way = booking.place.timeline, booking.way
-        timeline.take(booking.since, booking.start, way.held(booking.device))
-        timeline.take(booking.start, booking.end, way.demand(booking.device))
+        place, way = booking.place, booking.way
+        place.take(booking.since, booking.start, way.held(booking.device))
+        place.take(booking.start, booking.end, way.demand(booking.device))
 
     def _give(self, booking: Booking) -> None:
-        timeline, way = booking.place.timeline, booking.way
-        timeline.give(booking.since, booking.start, way.held(booking.device))
-        timeline.give(booking.start, booking.end, way.demand(booking.device))
+        place, way = booking.place, booking.way
+        place.give(booking.since, booking.start, way.held(booking.device))
+        place.give(booking.start, booking.end, way.demand(booking.device))
 
     def _keep_seat(self, seat: Seat, since: float, position: int = 0) -> None:
         """Let the next in the chain of a seat keep it from an instant on, if it does not already."""
         if not self.is_rehearsing and position < len(seat.chain) and seat.chain[position].since > since:
             following = seat.chain[position]
-            seat.place.timeline.take(since, following.since, following.way.held(following.device))
+            seat.place.take(since, following.since, following.way.held(following.device))
             following.since = since
 
-    def settle(self, booking: Booking, owner: str | None) -> None:
-        """Note a new or stretched booking for good: in the backlogs, and as a batch that others may join."""
-        booking.owner = owner
+    def settle(self, booking: Booking) -> None:
+        """Note a new or stretched booking for good: to be started, in the backlogs, and as a batch to join."""
+        if not booking.is_planned:
+            booking.place.add(booking)
+            heappush(self._due, (booking.start, booking.id, booking))
         self._count(booking, booking.cold_s + booking.run_s)
         if booking.way.larger or len(booking.members) > 1:
-            batches = self.batches.setdefault((*booking.way.size, owner), [])
+            batches = self.batches.setdefault(booking.way.size, [])
             if booking not in batches[-OPEN_BATCHES:]:
                 batches.append(booking)
                 if len(batches) > 16 * OPEN_BATCHES:
                     del batches[: -4 * OPEN_BATCHES]
-
-    def unsettle(self, booking: Booking) -> None:
-        """Let a booking count no longer."""
-        self._count(booking, 0.0)
 
     def _count(self, booking: Booking, seconds: float) -> None:
         way, place = booking.way, booking.place
@@ -213,20 +231,24 @@ class Calendar:
             return seat.free_at - now > booking.way.cold_s
         if seat is not None and (seat.chain[0] is not booking or seat.free_at > now):
             return False
-        self._give(booking)
         until = now + booking.cold_s + booking.transfer_s + booking.run_s
         if seat is not None and len(seat.chain) > 1:
             until = booking.end  # the next in the chain then keeps the seat until its own time
-        can = booking.place.timeline.fits(now, until, booking.way.demand(booking.device))
+        timeline, demand = booking.place.timeline, booking.way.demand(booking.device)
+        if now < booking.since and not timeline.fits(now, min(until, booking.since), demand):
+            return False
+        if until <= booking.since:
+            return True
+        self._give(booking)  # what it has itself is not in its way
+        can = timeline.fits(now, until, demand)
         self._take(booking)
         return can
 
-    def begin(self, booking: Booking, now: float, is_warm: bool, run_s: float) -> bool:
-        """A booking starts now, on a warm instance or not; tells whether it will end later than planned."""
+    def begin(self, booking: Booking, now: float, is_warm: bool, run_s: float) -> None:
+        """A booking starts now, on a warm instance or not."""
         place = booking.place
         place.remove(booking)
         self._give(booking)
-        planned_end = booking.end
         booking.is_running = True
         booking.cold_s = 0.0 if is_warm else booking.way.cold_s
         booking.run_s = min(booking.run_s, run_s)  # room that was kept for a larger batch is not needed any more
@@ -249,7 +271,6 @@ class Calendar:
             seat.free_at, seat.is_busy = end, True
             self._keep_seat(seat, end)
         heappush(self._ends, (end, booking.id, booking))
-        return end > just_after(planned_end)
 
     def end(self, booking: Booking, now: float, is_stopped: bool) -> None:
         """A run is over, sooner or later than planned.
@@ -260,16 +281,14 @@ class Calendar:
         place, seat = booking.place, booking.seat
         free_at = max(now, booking.start + booking.cold_s) if is_stopped else now
         if booking.end > free_at:
-            place.timeline.give(free_at, booking.end, booking.way.demand(booking.device))
+            place.give(free_at, booking.end, booking.way.demand(booking.device))
         booking.end = now
         if seat is not None:
             seat.free_at, seat.is_busy = free_at, False
             self._keep_seat(seat, free_at)
-        self.unsettle(booking)
+        self._count(booking, 0.0)
         self.touched.add(place)
-        times = place.timeline.times
-        if len(times) > 64 and times[32] <= now:
-            place.timeline.forget(now)
+        place.forget(now)
 
     def start_ahead(self, way: Way, view: View) -> Seat | None:
         """Find a place for an instance that is started ahead of need; None if no node has room for its start.
@@ -284,37 +303,22 @@ class Calendar:
                 if place.timeline.fits(view.now, ready, demand) and view.fits(
                     way.function, way.configuration, place.name, device
                 ):
-                    place.timeline.take(view.now, ready, demand)
+                    place.take_for_start(view.now, ready, demand)
                     seat = self.seats.add(way, place, device)
                     seat.free_at = ready
-                    self._starting.append(seat)
+                    self.starts_until = max(self.starts_until, ready)
                     return seat
         return None
 
-    @contextmanager
-    def rehearsal(self, now: float, *, is_growing: bool) -> Iterator[None]:
-        """A time in which instances that start are ready; while it `is_growing`, new ones start at once."""
-        self._starting = [seat for seat in self._starting if seat.is_starting(now)]
-        for seat in self._starting:
-            seat.place.timeline.give(now, seat.free_at, seat.way.demand(seat.device))
-        self.is_rehearsing, self.is_growing = True, is_growing
-        try:
-            yield
-        finally:
-            self.is_rehearsing = self.is_growing = False
-            for seat in self._starting:
-                seat.place.timeline.take(now, seat.free_at, seat.way.demand(seat.device))
-
-    def overruns(self, now: float) -> Iterator[Booking]:
-        """Give runs that should have ended a little more time; yields each."""
+    def extend_overruns(self, now: float) -> None:
+        """Give runs that should have ended a little more time. What is planned behind them starts when they end."""
         while self._ends and just_after(self._ends[0][0]) < now:
             end, _, booking = heappop(self._ends)
             if booking.is_done or booking.end != end:
                 continue
             more = now + _OVERRUN * (booking.cold_s + booking.transfer_s + booking.run_s)
-            booking.place.timeline.take(booking.end, more, booking.way.demand(booking.device))
+            booking.place.take(booking.end, more, booking.way.demand(booking.device))
             booking.end = more
             if booking.seat is not None:
                 booking.seat.free_at = more
             heappush(self._ends, (more, booking.id, booking))
-            yield booking

@@ -11,9 +11,8 @@ from math import inf
 from fairlead.policy.base import View
 from fairlead.policy.dag_admission.bookings import Booking, Place, Promise, just_after
 from fairlead.policy.dag_admission.calendar import Calendar
+from fairlead.policy.dag_admission.drafts import Drafting
 from fairlead.policy.dag_admission.estimates import Durations
-from fairlead.policy.dag_admission.ledger import Ledger
-from fairlead.policy.dag_admission.slots import Slots
 
 Group = list[Booking]  # to be run as one batch
 
@@ -21,11 +20,10 @@ Group = list[Booking]  # to be run as one batch
 class Coalescing:
     """Plans nodes again. A node where nothing was booked since is not looked at twice."""
 
-    def __init__(self, calendar: Calendar, slots: Slots, durations: Durations, ledger: Ledger) -> None:
+    def __init__(self, calendar: Calendar, drafting: Drafting, durations: Durations) -> None:
         self._calendar = calendar
-        self._slots = slots
+        self._drafting = drafting
         self._durations = durations
-        self._ledger = ledger
         self._seen: dict[Place, int] = {}  # by place: the newest booking when it was last looked at
 
     def make_room(self, view: View, places: Sequence[Place]) -> list[Promise]:
@@ -36,7 +34,7 @@ class Coalescing:
             if self._seen.get(place) == newest:
                 continue
             self._seen[place] = newest
-            planned = [b for b in place.planned if b.start > view.now and b.members and not b.is_expected]
+            planned = [b for b in place.planned if b.start > view.now]
             promises = [promise for booking in planned for promise, _ in booking.members]
             if len(planned) > 1 and self._replan(view, place, planned):
                 changed.update(promises)
@@ -44,12 +42,12 @@ class Coalescing:
 
     def _replan(self, view: View, place: Place, planned: Group) -> bool:
         """Book again with larger batches; if that makes no room, leave everything as it was."""
-        calendar, now = self._calendar, view.now
+        calendar = self._calendar
         before = [copy(booking) for booking in planned]
         last = max(booking.end for booking in planned)
         limits = {booking: _limit(booking) for booking in planned}
         for booking in reversed(planned):
-            calendar.remove(booking, now)
+            calendar.lift(booking)
         groups: list[Group] = []
         left = list(planned)
         while left:
@@ -63,12 +61,10 @@ class Coalescing:
             groups.append(group)
         if not left and len(groups) < len(planned) and max(group[0].end for group in groups) < last:
             for group in groups:
-                for other in group[1:]:
-                    self._ledger.merge(group[0], other)
-                calendar.settle(group[0], group[0].owner)
+                calendar.merge(*group)
             return True
         for group in reversed(groups):
-            calendar.remove(group[0], now)
+            calendar.lift(group[0])
         for booking, old in zip(planned, before, strict=True):
             booking.move_to(old)
             calendar.put(booking, old.seat)
@@ -113,7 +109,7 @@ class Coalescing:
         ready = max(booking.ready(view.now) for booking in group)
         inputs = [each for booking in group for each in booking.inputs()]
         run_s = group[0].run_s if len(group) == 1 else self._durations.run_s(view, way)
-        return self._slots.first(way, run_s, ready, view.now, inputs, only=place)
+        return self._drafting.first_slot(way, run_s, ready, view.now, inputs, only=place)
 
 
 def _fill(alike: Group, most: int, start: float, now: float) -> Iterator[Booking]:
@@ -126,7 +122,7 @@ def _fill(alike: Group, most: int, start: float, now: float) -> Iterator[Booking
 
 
 def _are_alike(one: Booking, other: Booking) -> bool:
-    return one.way.size == other.way.size and one.device == other.device and one.owner == other.owner
+    return one.way.size == other.way.size and one.device == other.device
 
 
 def _limit(booking: Booking) -> float:

@@ -1,17 +1,26 @@
-"""Drafts: a request fitted into the calendar along one placement, to be kept or taken back whole."""
+"""Drafts: a request fitted into the calendar along one placement, to be kept or taken back whole.
 
+Every run takes the slot in which it would end first: on a warm instance, on a new one, or in a batch still to start.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from heapq import nsmallest
 from math import inf, sqrt
 
 from fairlead.model import Request
 from fairlead.policy.base import View
-from fairlead.policy.dag_admission.bookings import Booking, Place, Promise, Stretch
-from fairlead.policy.dag_admission.calendar import Calendar
+from fairlead.policy.dag_admission.bookings import Booking, Place, Promise, Seat, Stretch
+from fairlead.policy.dag_admission.calendar import OPEN_BATCHES, Calendar
 from fairlead.policy.dag_admission.estimates import Durations
 from fairlead.policy.dag_admission.placements import DagPlan
-from fairlead.policy.dag_admission.slots import Slots
+from fairlead.policy.dag_admission.seats import is_warm_at
 from fairlead.policy.dag_admission.tasks import Way
 
 _TOLERANCE = 5e-10  # half of what the report forgives
+_WIDTH = 4  # how many nodes that a request does not use yet are looked at for one run
+_SEATS = 3  # how many warm instances are looked at for one run
+
+Inputs = Sequence[tuple[Place, float]]  # where the input of a run lies, and how many megabytes
 
 
 class Draft:
@@ -24,7 +33,6 @@ class Draft:
         self.cost_usd = 0.0  # on average
         self.variance = 0.0  # of the cost
         self.is_whole = False
-        self.tried = 0  # how many tasks a slot was looked for
 
     def is_in_time(self, request: Request) -> bool:
         """Whether it keeps the latency objective of the request."""
@@ -44,37 +52,28 @@ class Offer:
     """The soonest answer among drafts that were not kept: what could be promised instead."""
 
     def __init__(self) -> None:
-        self.finish = inf
-        self.cost_usd = inf
+        self.finish = self.cost_usd = inf
         self.full: list[Place] = []  # where its runs that could be in batches would be
         self.steps = 0
 
     def note(self, draft: Draft) -> None:
         """Look at one more draft."""
-        self.steps += draft.tried
+        self.steps += len(draft.joined)
         if draft.is_whole and draft.finish < self.finish:
             self.finish, self.cost_usd = draft.finish, draft.cost_usd
-            self.full = [b.place for b in draft.bookings if b.way.larger]
+            self.full = [booking.place for booking in draft.bookings if booking.way.larger]
 
 
 class Drafting:
-    """Fits requests into a calendar."""
+    """Fits requests into a calendar. `mb_per_s` is the bandwidth between two nodes."""
 
     def __init__(
-        self,
-        calendar: Calendar,
-        slots: Slots,
-        durations: Durations,
-        *,
-        batches: bool,
-        per_dag: bool,
-        bills_cold: bool,
+        self, calendar: Calendar, durations: Durations, mb_per_s: float, *, batches: bool, bills_cold: bool
     ) -> None:
         self._calendar = calendar
-        self._slots = slots
         self._durations = durations
+        self._mb_per_s = mb_per_s
         self._batches = batches
-        self._per_dag = per_dag
         self._bills_cold = bills_cold
 
     def draft(
@@ -83,35 +82,41 @@ class Drafting:
         request: Request,
         dag: DagPlan,
         ways: tuple[Way, ...],
-        start: float,
         *,
         leeway: float = 1.0,
         is_hasty: bool = False,
         is_probe: bool = False,
     ) -> Draft:
-        """Book every task of a request as early as it can be, from `start` on.
+        """Book every task of a request as early as it can be.
 
-        With `leeway` (how many times the fastest answer the objective allows), a run that opens a batch takes room
-        for as large a batch as half of its share of the objective allows. A hasty draft stops once it is late. A
-        probe trusts the believed mean of what is still unknown.
+        With `leeway` (the objective divided by the latency of the placement), a run that opens a batch takes room for
+        as large a batch as half of its share of the objective allows. A hasty draft stops as soon as the runs that are
+        left cannot be in time, even if nothing were in their way. A probe takes the believed mean of durations that
+        are not learned yet.
         """
-        calendar, slots, durations = self._calendar, self._slots, self._durations
+        calendar, durations, now = self._calendar, self._durations, view.now
         promise = Promise(request.id, dag, request.deadline, request.budget_usd < inf)
         draft = Draft(promise)
         used: dict[Place, None] = {}
-        owner = self._owner(dag)
+        trusted = [is_probe and durations.is_unknown(way) for way in ways]
+        seconds = [
+            durations.believed_s(view, way) if is_trusted else durations.run_s(view, way)
+            for way, is_trusted in zip(ways, trusted, strict=True)
+        ]
+        least_s = [run_s + calendar.least_cold_s(way) for way, run_s in zip(ways, seconds, strict=True)]
+        rest_s = dag.rest_s(least_s)
+        limit = request.deadline * (1 + _TOLERANCE) if is_hasty else inf
         for index, task in enumerate(dag.tasks):
-            way = ways[task.stage]
-            ready, inputs = promise.ready(index, start), promise.inputs(index)
-            is_trusted = is_probe and durations.is_unknown(way)
-            run_s = durations.believed_s(view, way) if is_trusted else durations.run_s(view, way)
-            seconds: list[float] = []
-            if self._batches and way.larger and not is_trusted and request.id >= 0:
-                seconds = [run_s, *(durations.run_s(view, larger) for larger in way.larger)]
-            room_s = max((each for each in seconds if each <= run_s * leeway / 2), default=run_s)
-            slot = slots.first(way, max(run_s, room_s), ready, view.now, inputs, used)
-            draft.tried += 1
-            joined = slots.batch(way, seconds, ready, inputs, owner) if seconds else None
+            way, run_s = ways[task.stage], seconds[task.stage]
+            ready, inputs = promise.ready(index, now), promise.inputs(index)
+            if ready + least_s[task.stage] + rest_s[task.stage] > limit:
+                return draft
+            larger_s: list[float] = []
+            if self._batches and way.larger and not trusted[task.stage]:
+                larger_s = [run_s, *(durations.run_s(view, larger) for larger in way.larger)]
+            room_s = max((each for each in larger_s if each <= run_s * leeway / 2), default=run_s)
+            slot = self.first_slot(way, max(run_s, room_s), ready, now, inputs, used)
+            joined = self._batch(way, larger_s, ready, inputs) if larger_s else None
             if joined is not None and (slot is None or joined[1].end <= slot.end):
                 booking, stretch = joined
                 draft.joined.append(booking.stretch)
@@ -122,37 +127,167 @@ class Drafting:
             else:
                 return draft
             used[booking.place] = None
-            self._pay(view, draft, booking, way, is_trusted)
+            self._pay(view, draft, booking, way)
             draft.finish = max(draft.finish, booking.end)
-            if is_hasty and booking.end > request.deadline * (1 + _TOLERANCE):
+            if booking.end + rest_s[task.stage] > limit:
                 return draft
         draft.is_whole = True
         return draft
 
-    def _owner(self, dag: DagPlan) -> str | None:
-        """Which workflow may share its batches: itself only, or all that use the function (None)."""
-        return dag.workflow.name if self._per_dag else None
-
-    def _pay(self, view: View, draft: Draft, booking: Booking, way: Way, is_trusted: bool) -> None:
-        """Count what one member of a booking pays, should those leave that may turn out not to be needed."""
-        sure = sum(promise.dag.tasks[task].is_sure for promise, task in booking.members)
+    def _pay(self, view: View, draft: Draft, booking: Booking, way: Way) -> None:
+        """Add what one member of a booking pays at most, should the members leave that may not be needed."""
+        sure = sum([promise.dag.tasks[task].is_sure for promise, task in booking.members])
         worst = (0.0, 0.0)
         for members in range(max(1, sure), len(booking.members) + 1):
             mean_s, deviation_s = self._durations.spread_s(view, way.holding(members) or booking.way)
             mean_s += booking.transfer_s + (booking.cold_s if self._bills_cold else 0.0)
             usd_per_s = booking.way.usd_per_s / members
-            worst = max(worst, (mean_s * usd_per_s, 0.0 if is_trusted else deviation_s * usd_per_s))
+            worst = max(worst, (mean_s * usd_per_s, deviation_s * usd_per_s))
         draft.cost_usd += worst[0]
         draft.variance += worst[1] ** 2
 
-    def keep(self, draft: Draft, owner: str | None = None) -> Promise:
-        """Make a draft count. An `owner` of its own keeps others out of its batches."""
-        owner = owner or self._owner(draft.promise.dag)
+    def keep(self, draft: Draft) -> Promise:
+        """Make a draft count."""
         for booking in draft.bookings:
-            self._calendar.settle(booking, owner)
+            self._calendar.settle(booking)
         return draft.promise
 
-    def undo(self, draft: Draft, now: float) -> None:
+    def undo(self, draft: Draft) -> None:
         """Take a draft back, the last booking first."""
         for index in range(len(draft.joined) - 1, -1, -1):
-            self._calendar.unbook((draft.promise, index), draft.joined[index], now)
+            self._calendar.unbook((draft.promise, index), draft.joined[index])
+
+    # --- slots ---------------------------------------------------------------------------------------------------
+
+    def first_slot(
+        self,
+        way: Way,
+        run_s: float,
+        ready: float,
+        now: float,
+        inputs: Inputs = (),
+        used: Collection[Place] = (),
+        only: Place | None = None,
+    ) -> Booking | None:
+        """The slot in which a run would end first; of equals, the first looked at. None if no node can have it.
+
+        With `only`, no other node is looked at.
+        """
+        best: Booking | None = None
+        is_growing = self._calendar.is_growing and way.has_seats
+        cold_s = 0.0 if is_growing else way.cold_s
+        if way.has_seats:
+            best = self._on_seats(way, run_s, ready, now, inputs, only)
+            if best is not None and best.end <= ready + cold_s + run_s:
+                return best  # no new instance could be sooner
+            if best is not None and is_growing and best.start <= ready:
+                return best  # one more is not needed
+        for place in (only,) if only is not None else self._candidates(way.kind, inputs, used):
+            transfer_s = self._transfer_s(place, inputs)
+            total_s = cold_s + transfer_s + run_s
+            if best is not None and best.end <= ready + total_s:
+                continue  # even if it were all free
+            timeline = self._calendar.timeline(place)
+            for device in range(place.devices) if way.needs_device else (None,):
+                start = timeline.earliest(ready, total_s, way.demand(device))
+                if best is not None and start + total_s >= best.end:
+                    continue
+                slot = Booking(way, place, device, start, cold_s, transfer_s, run_s)
+                if is_growing:
+                    slot.since = now  # it would be idle until then
+                    if start > now and not timeline.fits(now, start, way.held(device)):
+                        continue
+                best = slot
+                if start <= ready:
+                    break
+        return best if best is not None and best.end < inf else None
+
+    def _transfer_s(self, place: Place, inputs: Inputs) -> float:
+        """How long the input takes to a node."""
+        if not inputs or self._mb_per_s == inf:
+            return 0.0
+        return sum(megabytes for where, megabytes in inputs if where is not place) / self._mb_per_s
+
+    def _candidates(self, kind: str, inputs: Inputs, used: Collection[Place]) -> Iterator[Place]:
+        """Nodes to look at: where the input lies, the least busy, and those that the request uses already."""
+        first = dict.fromkeys(place for place, _ in inputs if place.kind == kind and place.is_up)
+        yield from first
+        fresh = 0
+        for _, index in self._calendar.ranked.get(kind, ()):
+            place = self._calendar.by_index[index]
+            if place not in used and place not in first:
+                yield place
+                fresh += 1
+                if fresh == _WIDTH:
+                    break
+        for place in used:
+            if place.kind == kind and place.is_up and place not in first:
+                yield place
+
+    def _on_seats(
+        self, way: Way, run_s: float, ready: float, now: float, inputs: Inputs, only: Place | None
+    ) -> Booking | None:
+        """The best slot on a warm instance, among those that are free first."""
+        best: Booking | None = None
+        is_rehearsing = self._calendar.is_rehearsing
+        # The first that are free; of those that are free in time, the ones on the least busy nodes.
+        free: list[tuple[float, float, int, Seat]] = []
+        for i, seat in enumerate(self._calendar.seats.alike(way)):
+            if only is not None and seat.place is not only:
+                continue
+            at = seat.available(now, is_rehearsing)
+            free.append((at if at > ready else ready, seat.place.backlog_s, i, seat))
+        for start, _, _, seat in nsmallest(_SEATS, free):
+            if best is not None and start + run_s >= best.end:
+                break
+            place, device = seat.place, seat.device
+            timeline, transfer_s = self._calendar.timeline(place), self._transfer_s(place, inputs)
+            at = timeline.earliest(start, transfer_s + run_s, way.demand(device))
+            if (best is not None and at + transfer_s + run_s >= best.end) or not is_warm_at(seat, at, now):
+                continue
+            slot = Booking(way, place, device, at, 0.0, transfer_s, run_s, seat)
+            slot.since = min(at, max(now, seat.available(now, is_rehearsing)))
+            if slot.since == at or timeline.fits(slot.since, at, way.held(device)):
+                best = slot
+        return best
+
+    def _batch(self, way: Way, run_s: Sequence[float], ready: float, inputs: Inputs) -> tuple[Booking, Stretch] | None:
+        """The batch that one more run could join without moving anything else; the one that would end first.
+
+        `run_s` has the safe durations of `way` and of `way.larger`.
+        """
+        best: tuple[Booking, Stretch] | None = None
+        ways = (way, *way.larger)
+        for booking in reversed(self._calendar.batches.get(way.size, [])[-OPEN_BATCHES:]):
+            larger = way.holding(len(booking.members) + 1)
+            if larger is None or booking.is_running or booking.is_done or booking.start < ready:
+                continue
+            seconds = run_s[ways.index(larger)]
+            transfer_s = booking.transfer_s + self._transfer_s(booking.place, inputs)
+            if any(promise.counts_cost for promise, _ in booking.members):
+                members = len(booking.members)
+                now_s = run_s[ways.index(booking.way)] if booking.way in ways[: ways.index(larger) + 1] else inf
+                if (transfer_s + seconds) * members > (booking.transfer_s + now_s) * (members + 1):
+                    continue  # each member would pay more
+            seconds = max(seconds, booking.run_s)
+            end = booking.start + booking.cold_s + transfer_s + seconds
+            stretch = Stretch(larger, seconds, transfer_s, end)
+            if (best is None or end < best[1].end) and _can_stretch(booking, stretch):
+                best = booking, stretch
+        return best
+
+
+def _can_stretch(booking: Booking, to: Stretch) -> bool:
+    """Whether a batch may end later: there is room, and neither a seat's next run nor what follows is delayed."""
+    if to.end <= booking.end:
+        return True
+    if not booking.place.timeline.fits(booking.end, to.end, to.way.demand(booking.device)):
+        return False
+    if booking.seat is not None and booking.seat.chain[-1] is not booking:
+        return False
+    for promise, task in booking.members:
+        then = promise.dag.tasks[task].then
+        starts = [after.start for each in then if (after := promise.bookings[each]) is not None]
+        if to.end > (min(starts, default=inf) if then else promise.deadline):
+            return False
+    return True

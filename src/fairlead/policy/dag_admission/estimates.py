@@ -1,13 +1,18 @@
 """How long a run will take, to be on the safe side: a high percentile of what was observed, with a safe start."""
 
 from collections import deque
+from collections.abc import Sequence
 from math import ceil, sqrt
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fairlead.policy.base import View
 from fairlead.policy.dag_admission.tasks import Way
 
+Floats = NDArray[np.float64]
 Source = Literal["learned", "declared"]
 
 _WINDOW = 100
@@ -40,20 +45,30 @@ class Durations:
         self._runs: dict[Way, deque[float]] = {}
         self._observed: dict[Way, Observed] = {}
         self._news: set[Way] = set()  # ways that ran since they were last looked at
-        self._safe_s: dict[Way, float] = {}
+        self._safe_s: dict[str, dict[Way, float]] = {}  # by function, until a run of it ends
+        self._tables: dict[str, Floats] = {}  # the same of all its ways
 
     def run_s(self, view: View, way: Way) -> float:
         """How long a warm run takes at most, nearly always."""
-        known = self._safe_s.get(way)
-        if known is None:
+        known = self._safe_s.setdefault(way.function, {})
+        seconds = known.get(way)
+        if seconds is None:
             observed = self._look(way)
-            known = self.believed_s(view, way) * (1 + self._slack) if observed is None else observed.safe_s
-            self._safe_s[way] = known
-        return known
+            seconds = self.believed_s(view, way) * (1 + self._slack) if observed is None else observed.safe_s
+            known[way] = seconds
+        return seconds
 
-    def renew(self) -> None:
-        """Look again at what is believed, as runs have ended."""
-        self._safe_s.clear()
+    def table_s(self, view: View, ways: Sequence[Way]) -> Floats:
+        """The same for all ways of one function."""
+        found = self._tables.get(ways[0].function) if ways else np.zeros(0)
+        if found is None:
+            found = self._tables[ways[0].function] = np.array([self.run_s(view, way) for way in ways])
+        return found
+
+    def renew(self, function: str) -> None:
+        """Look again at what is believed of a function, as a run of it has ended."""
+        self._safe_s.pop(function, None)
+        self._tables.pop(function, None)
 
     def is_unknown(self, way: Way) -> bool:
         """Whether too little was seen of a way to know how much it varies."""
@@ -64,11 +79,15 @@ class Durations:
         return view.profile(way.function).latency_s(way.configuration, way.kind)
 
     def spread_s(self, view: View, way: Way) -> tuple[float, float]:
-        """Mean and standard deviation of a warm run; `slack` stands for the deviation until enough was observed."""
+        """Mean and standard deviation of a warm run, to add up what a request costs.
+
+        Until enough was observed the deviation is 0: a request that costs too much delays no other, so it is a way to
+        learn. With the source `declared`, which learns nothing, `slack` stands for the deviation.
+        """
         observed = self._look(way)
         if observed is None:
             mean_s = self.believed_s(view, way)
-            return mean_s, mean_s * self._slack / max(1.0, self.sigmas)
+            return mean_s, 0.0 if self._is_learning else mean_s * self._slack / max(1.0, self.sigmas)
         return observed.mean_s, observed.deviation_s
 
     def observe(self, way: Way, seconds: float) -> None:
@@ -79,7 +98,7 @@ class Durations:
                 runs = self._runs[way] = deque(maxlen=_WINDOW)
             runs.append(seconds)
             self._news.add(way)
-            self._safe_s.pop(way, None)
+            self.renew(way.function)
 
     def _look(self, way: Way) -> Observed | None:
         """What was observed of a way, summed up when it is asked for; None while that is too little."""

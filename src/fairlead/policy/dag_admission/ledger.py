@@ -4,43 +4,44 @@ It is told which runs have ended, which invocations wait for their booking, whic
 came and went, and concludes which tasks turned out not to be needed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from math import inf
 
 from fairlead.model import Invocation, Record
 from fairlead.policy.base import NodeChange, View
-from fairlead.policy.dag_admission.bookings import Booking, Member, Promise
+from fairlead.policy.dag_admission.bookings import Booking, Member, Promise, just_after
 from fairlead.policy.dag_admission.calendar import Calendar
-from fairlead.policy.dag_admission.cascade import push
+from fairlead.policy.dag_admission.drafts import Drafting
 from fairlead.policy.dag_admission.estimates import Durations
-from fairlead.policy.dag_admission.slots import Slots
 from fairlead.policy.dag_admission.tasks import Way
 
 
 class Ledger:
     """Every promise that is still to be kept."""
 
-    def __init__(self, calendar: Calendar, slots: Slots, durations: Durations, ways: dict[str, tuple[Way, ...]]):
+    def __init__(self, calendar: Calendar, drafting: Drafting, durations: Durations, ways: dict[str, tuple[Way, ...]]):
         self.promises: dict[int, Promise] = {}
         self._calendar = calendar
-        self._slots = slots
+        self._drafting = drafting
         self._durations = durations
         self._ways = ways
         self._running: dict[int, tuple[Booking, Member]] = {}  # by invocation
         self._homeless: list[Promise] = []  # with a task for which no node is up
+        self._doubts: list[tuple[float, int]] = []  # until when a request can be in time if it makes no progress
 
     def follow(self, view: View) -> None:
         """Bring promises and calendar to the present."""
         now, changes = view.now, view.changes
+        for node in {stopped.instance.node for stopped in changes.stopped} & self._calendar.places.keys():
+            self._calendar.seats.expire(self._calendar.places[node], now)
         looked_at: dict[int, set[int]] = {}  # by request: tasks that may turn out not to be needed
-        if changes.ended:
-            self._durations.renew()
         for record in changes.ended:
+            self._durations.renew(record.function)
             looked_at.setdefault(record.request, set()).update(self._end(record))
         if changes.nodes:
             self._follow_nodes(view, changes.nodes)
-        for booking in list(self._calendar.overruns(now)):
-            push(self._calendar, self._slots, booking, now)
+        self._calendar.extend_overruns(now)
         for closed in changes.closed:
             looked_at.setdefault(closed.request.id, set())
         ready: dict[int, list[Invocation]] = {}
@@ -59,8 +60,36 @@ class Ledger:
     def admit(self, view: View, promise: Promise) -> None:
         """Take in a new promise."""
         self.promises[promise.id] = promise
+        self._doubt(view, promise)
         roots = [index for index, task in enumerate(promise.dag.tasks) if not task.after]
         self._bind(view, promise, view.waiting_of(promise.id), roots)
+
+    def hopeless(self, view: View) -> Iterator[Promise]:
+        """Give up promises that cannot be kept any more, before they use what others need; yields each."""
+        while self._doubts and self._doubts[0][0] < view.now:
+            promise = self.promises.get(heappop(self._doubts)[1])
+            if promise is not None and not self._doubt(view, promise):
+                self.release(promise, view.now)
+                yield promise
+
+    def _doubt(self, view: View, promise: Promise) -> bool:
+        """Note when a request must be looked at again; False if it cannot be in time even if nothing is in its way."""
+        ends: list[float] = []
+        is_begun = True
+        for index, task in enumerate(promise.dag.tasks):
+            at = max([view.now, *(ends[before] for before in task.after)])
+            booking = promise.bookings[index]
+            if not promise.is_resolved[index] and booking is not None:
+                mean_s = self._durations.believed_s(view, booking.way)
+                at = max(at, booking.start + mean_s) if booking.is_running else at + mean_s
+                is_begun &= booking.is_running
+            ends.append(at)
+        spare_s = promise.deadline - max(ends)
+        if spare_s < 0 and not is_begun:
+            return False
+        if not is_begun and promise.deadline < inf:
+            heappush(self._doubts, (just_after(view.now + spare_s), promise.id))
+        return True
 
     def started(self, booking: Booking) -> None:
         """A booking has begun."""
@@ -78,14 +107,6 @@ class Ledger:
         for promise, task in late:
             promise.bookings[task] = None
             self._book_anew(view, promise, task)
-
-    def merge(self, booking: Booking, other: Booking) -> None:
-        """Take the members of another booking, which is gone, into a batch."""
-        for promise, task in other.members:
-            promise.bookings[task] = booking
-        booking.members.update(other.members)
-        other.is_done = True
-        self._calendar.unsettle(other)
 
     def release(self, promise: Promise, now: float) -> None:
         """A request is over: give back what is still booked for it."""
@@ -187,13 +208,13 @@ class Ledger:
         slots = [
             slot
             for way in self._ways[promise.dag.tasks[task].function]
-            if (slot := self._slots.first(way, self._durations.run_s(view, way), ready, now, inputs)) is not None
+            if (slot := self._drafting.first_slot(way, self._durations.run_s(view, way), ready, now, inputs))
+            is not None
         ]
         if not slots:
             return None
         booking = self._calendar.book(min(slots, key=lambda slot: slot.end), (promise, task))
-        self._calendar.settle(booking, None)
-        push(self._calendar, self._slots, booking, now)
+        self._calendar.settle(booking)
         return booking
 
     def _follow_nodes(self, view: View, changes: Iterable[NodeChange]) -> None:

@@ -4,7 +4,7 @@ Those on the front of latency and cost, and beside them those that spare one res
 both slower and more expensive than another may still be the one to take when the other's bottleneck is full.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -56,6 +56,7 @@ class DagPlan:
         self.cost_usd = np.array([self._cost_usd(row) for row in self.choices])
         self.work_s = np.array([sum(self._work[i][c] for i, c in enumerate(row)) for row in self.choices])
         self._choices = np.array(self.choices, dtype=np.intp).reshape(len(self.choices), len(self.ways))
+        self._cold_s = [np.array([0.0 if way.has_seats else way.cold_s for way in own]) for own in self.ways]
         self._placements: dict[int, tuple[Way, ...]] = {}
 
     def placement(self, index: int) -> tuple[Way, ...]:
@@ -66,15 +67,25 @@ class DagPlan:
             self._placements[index] = found
         return found
 
-    def safe_latency_s(self, run_s: Callable[[Way], float]) -> Floats:
-        """The latency of each placement by safe durations, where nothing waits and what can be warm is."""
+    def safe_latency_s(self, seconds: Sequence[Floats]) -> Floats:
+        """The latency of each placement, where nothing waits and what can be warm is.
+
+        `seconds` has the safe durations of all ways of each stage.
+        """
         ends: list[Floats] = []
         for stage, before in enumerate(self._graph):
-            seconds = np.array([run_s(way) + (0.0 if way.has_seats else way.cold_s) for way in self.ways[stage]])
-            own = seconds[self._choices[:, stage]]
+            own = (seconds[stage] + self._cold_s[stage])[self._choices[:, stage]]
             ends.append(own + np.max([ends[j] for j in before], axis=0) if before else own)
         latest: Floats = np.max(ends, axis=0)
         return latest
+
+    def rest_s(self, seconds: Sequence[float]) -> list[float]:
+        """How long the successors of each stage take at least after it, if the stages take these times."""
+        rest = [0.0] * len(self._graph)
+        for stage in range(len(rest) - 1, -1, -1):
+            for before in self._graph[stage]:
+                rest[before] = max(rest[before], seconds[stage] + rest[stage])
+        return rest
 
     def missing(self, has_instance: Callable[[Way], bool]) -> NDArray[np.intp]:
         """Of each placement, how many of its stages that could be warm have no instance."""

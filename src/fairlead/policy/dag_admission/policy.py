@@ -12,7 +12,7 @@ feasible one is booked, and the request is refused at once if there is none.
 * The candidates are those that meet the latency *and* the cost objective; the text says union and means this.
 * As published, placements whose instances exist are tried before new ones. Within a placement each run takes the warm
   instance, the waiting batch or the new instance with which it ends first. Instances and batches are those of a
-  function, whichever workflow uses it; `sharing: dag` keeps the batches of workflows apart.
+  function, whichever workflow uses it.
 * Room is booked in time, not only in memory: several requests are promised one after the other on one node. A run
   starts sooner than booked if the one before it ends sooner and no other is delayed.
 * The published choice among feasible placements is `random`. `balanced` spreads work over resources: it also tries
@@ -20,38 +20,36 @@ feasible one is booked, and the request is refused at once if there is none.
   nothing but the placement that relieves the busiest resource most.
 * Packing looks at the least busy nodes of a type, not at all nodes by free memory, and undoes what does not fit.
 * Durations are percentiles of what was observed, after a safe start (`estimates`). Where being safe would admit
-  nothing, one request at a time is admitted on declared durations, to learn from.
-* Late work is moved, with what depends on it; a request that cannot be in time any more is dropped.
+  nothing, one request at a time is admitted on declared durations, to learn from. Costs are means with a margin for
+  their spread; until enough was observed, declared means without one.
+* What is planned behind a run that is late waits for it; a request that cannot be in time any more is dropped.
 * Placements that are too slow by safe durations are left out before the sample is taken, unless all are.
 * A refused request is rehearsed as if instances started at once; those with which it would have been in time are
   started for the requests that follow. The report loads a placement when a request needs it.
-* `keep_room` books room for expected requests of workflows with tighter objectives.
 * `shared_map` has the defect that explains the published table: one placement per workflow, drawn anew on each
   arrival and shared by all its requests, and no request is refused.
 """
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import inf
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from fairlead.model import Request
 from fairlead.planning.timeline import Demand
 from fairlead.policy.base import Action, Policy, Reject, Retire, Searched, Site, Start, View, Wake, Warm
-from fairlead.policy.dag_admission.bookings import Booking, Place, Promise
+from fairlead.policy.dag_admission.bookings import Booking, Place
 from fairlead.policy.dag_admission.calendar import Calendar
-from fairlead.policy.dag_admission.cascade import push
 from fairlead.policy.dag_admission.coalesce import Coalescing
 from fairlead.policy.dag_admission.drafts import Draft, Drafting, Offer
 from fairlead.policy.dag_admission.estimates import Durations, Source
-from fairlead.policy.dag_admission.foresight import Foresight
 from fairlead.policy.dag_admission.ledger import Ledger
 from fairlead.policy.dag_admission.placements import DagPlan, Selection, candidates
 from fairlead.policy.dag_admission.seats import claimed, counted_on, idle_seat
 from fairlead.policy.dag_admission.shared_map import SharedMap
-from fairlead.policy.dag_admission.slots import Slots
 from fairlead.policy.dag_admission.tasks import Way, ways_of
 from fairlead.policy.kit.reservations import held_by
 
@@ -66,11 +64,9 @@ class DagAdmission(Policy):
         selection: Which of the feasible placements is taken.
         sample: How many placements are tried per request (s in the paper); 0 tries all.
         batching: Whether a run may join a batch that has not started.
-        sharing: Whether batches are formed per `function`, over all workflows that use it, or per `dag`.
         estimates: Whether durations are `learned` from what was observed or stay as `declared`.
         slack: What is added to a declared duration, as a share of it. Absorbs noise until enough was observed.
         percentile: Which percentile of the observed durations is planned with, in (0, 1].
-        keep_room: Whether room is kept for the next expected request of workflows with tighter objectives.
         shared_map: Reproduce the defect behind the published table; all else but `sample` is then ignored.
     """
 
@@ -79,11 +75,9 @@ class DagAdmission(Policy):
     selection: Selection = "balanced"
     sample: int = 4
     batching: bool = True
-    sharing: Literal["function", "dag"] = "function"
     estimates: Source = "learned"
     slack: float = 0.25
     percentile: float = 0.99
-    keep_room: bool = False
     shared_map: bool = False
 
     def __post_init__(self) -> None:
@@ -101,21 +95,16 @@ class DagAdmission(Policy):
         self._dags = {name: DagPlan(workflow, ways, site) for name, workflow in site.workflows.items()}
         self._map = SharedMap(site, self._dags, rng) if self.shared_map else None
         self._calendar = Calendar(site.cluster)
-        slots = Slots(self._calendar, site.cluster.bandwidth_gbps * 125)
         self._durations = Durations(self.estimates, self.slack, self.percentile)
         self._drafting = Drafting(
             self._calendar,
-            slots,
             self._durations,
+            site.cluster.bandwidth_gbps * 125,
             batches=self.batching,
-            per_dag=self.sharing == "dag",
             bills_cold=site.cluster.price.bill_cold_start,
         )
-        has_rivals = self.keep_room and len(self._dags) > 1
-        self._foresight = Foresight(self._calendar, self._drafting, self._dags) if has_rivals else None
-        self._slots = slots
-        self._ledger = Ledger(self._calendar, slots, self._durations, ways)
-        self._coalescing = Coalescing(self._calendar, slots, self._durations, self._ledger)
+        self._coalescing = Coalescing(self._calendar, self._drafting, self._durations)
+        self._ledger = Ledger(self._calendar, self._drafting, self._durations, ways)
         self._refused_at = self._full_at = -inf
         self._wake_at = -inf
         self._probes: dict[str, int] = {}  # by workflow: the last request that was admitted to learn from
@@ -126,19 +115,10 @@ class DagAdmission(Policy):
             return
         self._ledger.follow(view)
         for request in view.fresh:
-            if self._foresight is not None:
-                self._foresight.note(request)
-                self._foresight.make_way(request.workflow, view.now)
             yield from self._answer(view, request)
-            if self._foresight is not None:
-                self._foresight.keep_room(view)
-        if self._foresight is not None and not view.fresh:
-            self._foresight.keep_room(view)
-        yield from self._drop_late(view)
+        for promise in self._ledger.hopeless(view):
+            yield Reject(promise.id, "it fell behind and cannot be in time any more")
         yield from self._start(view)
-        while self._calendar.delayed:  # a start that will take longer than planned moved others
-            yield from self._drop_late(view)
-            yield from self._start(view)
         yield from self._wake(view.now)
 
     # --- admission -----------------------------------------------------------------------------------------------
@@ -156,7 +136,7 @@ class DagAdmission(Policy):
             self._calendar.pressure,
             self._rng,
             dag.missing(lambda way: bool(self._calendar.seats.alike(way))),
-            dag.safe_latency_s(lambda way: self._durations.run_s(view, way)),
+            dag.safe_latency_s([self._durations.table_s(view, ways) for ways in dag.ways]),
         )
         offer = Offer()
         best = self._best(view, request, dag, tried, offer)
@@ -202,9 +182,7 @@ class DagAdmission(Policy):
             is_hasty = position > 0 and not is_strict
             fastest_s = float(dag.latency_s[index])
             leeway = objective_s / fastest_s if is_crowded and fastest_s > 0 else 1.0
-            draft = self._drafting.draft(
-                view, request, dag, dag.placement(index), view.now, leeway=leeway, is_hasty=is_hasty
-            )
+            draft = self._drafting.draft(view, request, dag, dag.placement(index), leeway=leeway, is_hasty=is_hasty)
             is_affordable = draft.is_affordable(request, self._durations.sigmas)
             is_feasible = is_affordable and draft.is_in_time(request)
             if is_feasible and takes_first:
@@ -212,40 +190,38 @@ class DagAdmission(Policy):
             if is_feasible:
                 feasible.append((draft.finish, index, leeway))
             offer.note(draft)
-            self._drafting.undo(draft, view.now)
+            self._drafting.undo(draft)
             if is_strict and is_affordable:
                 break
         if not feasible:
             return None
         chosen = min(feasible) if self.selection == "fastest" else feasible[self._rng.integers(len(feasible))]
         _, index, leeway = chosen
-        return self._drafting.draft(view, request, dag, dag.placement(index), view.now, leeway=leeway)
+        return self._drafting.draft(view, request, dag, dag.placement(index), leeway=leeway)
 
     def _probe(self, view: View, request: Request, dag: DagPlan, tried: Sequence[int]) -> Draft | None:
         """Admit one request at a time on declared durations, where being safe about unknown ones would admit none."""
-        last = self._probes.get(request.workflow)
-        if last is not None and last in self._ledger.promises:
+        if self._probes.get(request.workflow) in self._ledger.promises:
             return None
         for index in tried:
             ways = dag.placement(index)
             if any(self._durations.is_unknown(way) for way in ways):
-                draft = self._drafting.draft(view, request, dag, ways, view.now, is_probe=True)
+                draft = self._drafting.draft(view, request, dag, ways, is_hasty=True, is_probe=True)
                 if draft.is_in_time(request) and draft.is_affordable(request, self._durations.sigmas):
                     self._probes[request.workflow] = request.id
                     return draft
-                self._drafting.undo(draft, view.now)
+                self._drafting.undo(draft)
         return None
 
     def _refuse(self, view: View, request: Request, dag: DagPlan, offer: Offer) -> Iterator[Action]:
         """Say why not, and what could be promised."""
-        now = view.now
         if not len(dag.front):
             yield Reject(request.id, "no node can run all of its functions")
             return
         if offer.finish == inf:  # nothing was tried whole: even an idle cluster could not
-            draft = self._drafting.draft(view, request, dag, dag.placement(0), now)
+            draft = self._drafting.draft(view, request, dag, dag.placement(0))
             offer.note(draft)
-            self._drafting.undo(draft, now)
+            self._drafting.undo(draft)
         latency_s = offer.finish - request.arrival
         reason = (
             f"cannot promise {request.deadline - request.arrival:.6g} s at {request.budget_usd:.6g} USD; "
@@ -267,55 +243,42 @@ class DagAdmission(Policy):
         """Start the instances with which a refused request could have been in time; tells whether it could.
 
         What starts already counts as ready, and as used by the requests refused meanwhile: so there are as many
-        instances as the demand needs, however long they take to start.
+        instances as the demand needs, however long they take to start. Where safe durations are too long, those of a
+        probe are started, once: probes are admitted one at a time.
         """
-        now, could_be = view.now, False
-        for is_growing, index in [(is_growing, index) for is_growing in (False, True) for index in tried]:
+        now, could_be, calendar = view.now, False, self._calendar
+        passes = [(False, False), (True, False)] if calendar.starts_until > now else [(True, False)]
+        if self._probes.get(request.workflow) not in self._ledger.promises:
+            passes.append((True, True))
+        for (is_growing, is_probe), index in product(passes, tried):
             ways = dag.placement(index)
             if not any(way.has_seats for way in ways):
                 continue
-            with self._calendar.rehearsal(now, is_growing=is_growing):
-                draft = self._drafting.draft(view, request, dag, ways, now, is_hasty=True)
-                is_good = draft.is_in_time(request) and draft.is_affordable(request, self._durations.sigmas)
-                runs = [(booking.way, booking.seat, booking.end) for booking in draft.bookings]
-                self._drafting.undo(draft, now)
+            if is_probe and (could_be or not any(self._durations.is_unknown(way) for way in ways)):
+                continue
+            calendar.is_rehearsing, calendar.is_growing = True, is_growing
+            draft = self._drafting.draft(view, request, dag, ways, is_hasty=True, is_probe=is_probe)
+            is_good = draft.is_in_time(request) and draft.is_affordable(request, self._durations.sigmas)
+            runs = [(booking.way, booking.seat, booking.end) for booking in draft.bookings]
+            self._drafting.undo(draft)
+            calendar.is_rehearsing = calendar.is_growing = False
             could_be |= is_good
             lacks_room = False
             for way, seat, end in runs if is_good else ():
                 if seat is None and way.has_seats:
-                    seat = self._calendar.start_ahead(way, view)
+                    seat = calendar.start_ahead(way, view)
                     lacks_room |= seat is None
                     if seat is not None:
                         yield from self._make_room(view, seat.place)
                         yield Warm(way.function, way.configuration, seat.place.name, seat.device)
-                        self._calendar.seats.recount(seat.place, view.idle(seat.place.name), now)
-                if seat is not None and seat.is_starting(now):
+                        calendar.seats.recount(seat.place, view.idle(seat.place.name), now)
+                if seat is not None and seat.is_starting(now) and not is_probe:
                     seat.rehearsed_until = end
             if is_good and not lacks_room:
                 break
         return could_be
 
     # --- keeping promises ----------------------------------------------------------------------------------------
-
-    def _drop_late(self, view: View) -> Iterator[Action]:
-        """Give up promises that cannot be kept any more, before they use what others need."""
-        delayed, self._calendar.delayed = self._calendar.delayed, set()
-        for promise in sorted(delayed, key=lambda promise: promise.id):
-            if promise.id in self._ledger.promises and self._soonest(view, promise) > promise.deadline:
-                self._ledger.release(promise, view.now)
-                yield Reject(promise.id, "it fell behind and cannot be in time any more")
-
-    def _soonest(self, view: View, promise: Promise) -> float:
-        """When a request would be done if nothing were in its way from now on."""
-        ends: list[float] = []
-        for index, task in enumerate(promise.dag.tasks):
-            at = max([view.now, *(ends[before] for before in task.after)])
-            booking = promise.bookings[index]
-            if not promise.is_resolved[index] and booking is not None:
-                mean_s = self._durations.believed_s(view, booking.way)
-                at = max(at, booking.start + mean_s) if booking.is_running else at + mean_s
-            ends.append(at)
-        return max(ends)
 
     def _start(self, view: View) -> Iterator[Action]:
         """Start what is due, and what can go sooner without delaying another."""
@@ -364,8 +327,7 @@ class DagAdmission(Policy):
         yield Start(batch, way.configuration, place.name, booking.device, is_fresh)
         if not view.is_waiting(batch[0]):
             self._ledger.started(booking)
-            if calendar.begin(booking, now, is_warm, self._durations.run_s(view, way)):
-                push(calendar, self._slots, booking, now)
+            calendar.begin(booking, now, is_warm, self._durations.run_s(view, way))
             if may_evict:
                 calendar.seats.recount(place, view.idle(place.name), now)
 

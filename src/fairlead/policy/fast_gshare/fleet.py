@@ -4,6 +4,7 @@ A pod is a place that one queue has for itself: a rectangle of a GPU (a quota of
 and memory of the node. It is reserved from when the pod is opened until it is closed, whether it runs or not.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from math import inf
@@ -11,13 +12,14 @@ from math import inf
 from fairlead.model import Configuration, Function, Node
 from fairlead.policy.base import NodeChange
 from fairlead.policy.fast_gshare.packing import Packing, Rectangle
-from fairlead.policy.kit.capacity import Capacity, Reservation, milli
+from fairlead.policy.kit.capacity import Capacity, Place, Reservation, milli
 from fairlead.policy.kit.objectives import Queue
 from fairlead.profile import Estimate
 
 Spot = tuple[str, int | None]  # node and device; None for what needs no accelerator
 
 _WHOLE = 1000  # all of a GPU's time
+_AS_FAST = 1.1  # up to so many times the shortest time counts as about as fast: observed times differ by chance
 
 
 @dataclass(eq=False)
@@ -40,11 +42,12 @@ class Pod(Reservation):
 
 
 class Fleet:
-    """The pods of all queues, and where there is room for more."""
+    """The pods of all queues, how many there are in each place, and where there is room for more."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.capacity = Capacity(nodes)
         self.pods: dict[Queue, list[Pod]] = {}
+        self.placed: Counter[Place] = Counter()
         self._packings: dict[Spot, Packing] = {}
 
     def follow(self, changes: Iterable[NodeChange]) -> list[Pod]:
@@ -55,32 +58,39 @@ class Fleet:
         self._packings = {spot: each for spot, each in self._packings.items() if spot[0] not in lost}
         gone = [pod for pods in self.pods.values() for pod in pods if pod.node in lost]
         for pod in gone:
-            self.pods[pod.queue].remove(pod)
+            self._forget(pod)
         return gone
 
     def find(
         self, function: Function, configuration: Configuration, estimate: Estimate, warm: Set[Spot]
     ) -> Spot | None:
-        """Where a pod would go: to an instance that no pod uses, then where it is fastest, then by best area fit."""
-        rooms = self.capacity.rooms.values()
+        """Where a pod would go: to an instance that no pod uses, then where it is fastest, then by best area fit.
+
+        A pod without a GPU goes to a node that has none if it is about as fast there: on a node with GPUs it would take
+        vCPUs without which these cannot be used.
+        """
+        rooms, vcpus, height = self.capacity.rooms.values(), milli(configuration.vcpus), milli(configuration.vgpus)
         seconds = {kind: estimate.latency_s(configuration, kind) for kind in {room.node.kind for room in rooms}}
-        found: tuple[tuple[bool, float, float], Spot] | None = None
+        slow_s = _AS_FAST * min(seconds.values(), default=inf)
+        found: tuple[tuple[bool, bool, bool, float, float], Spot] | None = None
         for room in rooms:
             latency_s = seconds[room.node.kind]
-            if latency_s == inf:
+            if latency_s == inf or room.vcpus < vcpus:
                 continue
-            for device in room.devices_for(function, configuration):
+            blocks = not height and bool(room.node.devices)
+            for device in range(len(room.vgpus)) if height else (None,):
                 spot = (room.node.name, device)
                 if device is None:
-                    left = room.vcpus - milli(configuration.vcpus)
+                    left = room.vcpus - vcpus
+                elif room.vgpus[device] < height:
+                    continue
                 else:
-                    height = milli(configuration.vgpus)
-                    free = self._packing(spot).best(_WHOLE, height)
+                    free = (self._packings.get(spot) or self._packing(spot)).best(_WHOLE, height)
                     if free is None:
                         continue
-                    left = free.area - _WHOLE * height
-                rank = (spot not in warm, latency_s, left)
-                if found is None or rank < found[0]:
+                    left = free.width * free.height
+                rank = (spot not in warm, latency_s > slow_s, blocks, latency_s, left)
+                if (found is None or rank < found[0]) and room.fits(function, configuration, device):
                     found = (rank, spot)
         return None if found is None else found[1]
 
@@ -90,13 +100,18 @@ class Fleet:
         if pod.device is not None:
             pod.rectangle = self._packing((pod.node, pod.device)).take(_WHOLE, milli(pod.configuration.vgpus))
         self.pods.setdefault(pod.queue, []).append(pod)
+        self.placed[pod.place] += 1
 
     def close(self, pod: Pod) -> None:
         """Take a pod's place back; its node must be up."""
         self.capacity.release(pod)
         if pod.rectangle is not None:
             self._packing((pod.node, pod.device)).give_back(pod.rectangle)
+        self._forget(pod)
+
+    def _forget(self, pod: Pod) -> None:
         self.pods[pod.queue].remove(pod)
+        self.placed[pod.place] -= 1
 
     def _packing(self, spot: Spot) -> Packing:
         node, device = spot

@@ -66,10 +66,11 @@ class Packing:
         Among equals the one that is tightest in one direction, then the lowest and leftmost.
         """
         fitting = [each for each in self.free if each.width >= width and each.height >= height]
+        if len(fitting) < 2:
+            return fitting[0] if fitting else None
         return min(
             fitting,
             key=lambda each: (each.area, min(each.width - width, each.height - height), each.y, each.x),
-            default=None,
         )
 
     def take(self, width: int, height: int) -> Rectangle:

@@ -17,13 +17,14 @@ controller, which the parameters are from; the paper itself was not available.
   it comes with its first invocation, in the place of an idle one.
 * Where the size that the rule asks for finds no room, the most efficient that does is taken. Queues are given pods in
   turn. A pod goes to a warm instance that no other pod has, then to the kind of node where it is fastest, then by best
-  area fit; the rule of the paper's selection is recalled, not read.
+  area fit; the rule of the paper's selection is recalled, not read. One without a GPU avoids nodes that have some.
 * A pod takes what waits when it is free, up to its batch, the most efficient free pod first; it never waits for more,
   and takes nothing before its instance is warm.
 * A pod that is closed leaves its instance to the platform's keep-alive. Freed rectangles join at once.
 """
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -37,7 +38,7 @@ from fairlead.policy.base import Action, Changes, Policy, Site, Start, View, Wak
 from fairlead.policy.fast_gshare.fleet import Fleet, Pod
 from fairlead.policy.fast_gshare.sizing import Size, most_efficient, needed, sizes, superfluous, throughput, weight
 from fairlead.policy.kit.arrivals import Arrivals
-from fairlead.policy.kit.capacity import Place
+from fairlead.policy.kit.capacity import Place, milli
 from fairlead.policy.kit.objectives import Queue, queue_objectives
 from fairlead.policy.kit.options import Options, all_options
 
@@ -124,22 +125,29 @@ class FastGshare(Policy):
         if not self._fleet.pods.get(queue):
             yield from self._open_first(view, queue)
         while flow.idle and (head := view.oldest(*queue)) is not None:
-            # Pods in one place are interchangeable: one of each place is looked at, the most efficient first.
-            places = {(each.place, each.configuration): each for each in reversed(flow.idle)}
-            able = [each for each in places.values() if self._can_run(view, each)]
-            if not able:
+            pod = self._first_able(view, flow.idle)
+            if pod is None:
                 return
-            pod = min(able, key=flow.idle.index)
             batch = tuple(islice(view.by_ready(*queue), pod.configuration.batch))
             yield Start(batch, pod.holding(len(batch)), pod.node, pod.device)
             flow.idle.remove(pod)
             pod.is_busy = pod.has_run = True
             self._running[head.id] = pod
 
+    def _first_able(self, view: View, pods: list[Pod]) -> Pod | None:
+        """The first of these pods that can run now. Those in one place are interchangeable: one is looked at."""
+        tried: set[tuple[Place, Configuration]] = set()
+        for pod in pods:
+            key = (pod.place, pod.configuration)
+            if key not in tried and self._can_run(view, pod):
+                return pod
+            tried.add(key)
+        return None
+
     def _can_run(self, view: View, pod: Pod) -> bool:
         """Whether an instance for a pod is warm, or none is starting, so that waiting would be in vain."""
-        where = (pod.function.name, pod.configuration, pod.node, pod.device)
-        return view.fits(*where) and (view.is_warm(*where) or view.now > self._ready_at.get(pod.place, -inf))
+        where = _where(pod)
+        return (view.is_warm(*where) or view.now > self._ready_at.get(pod.place, -inf)) and view.fits(*where)
 
     def _rest(self, pod: Pod) -> None:
         insort(self._flows[pod.queue].idle, pod, key=lambda each: -each.rpr)
@@ -161,13 +169,14 @@ class FastGshare(Policy):
             elif -gap_rps > self.threshold * capacity_rps:
                 for pod in superfluous(pods, rate_rps):
                     self._close(pod)
+        spare = {name: self._fleet.capacity.spare(view, name) for name in {queue[1] for queue in wanted}}
         while wanted:  # in rounds, so that where room is short every queue gets some
             for queue in list(wanted):
-                opened = self._open(view, queue, wanted[queue].pop(0))
+                opened = self._open(queue, wanted[queue].pop(0), spare[queue[1]])
                 if opened is None or not wanted[queue]:
                     del wanted[queue]
                 if opened is not None:
-                    yield from self._warm(view, opened)
+                    yield from self._warm(view, opened, spare[queue[1]])
 
     def _learn(self, known: dict[str, Options]) -> None:
         """Take over what is believed of all functions now."""
@@ -195,19 +204,22 @@ class FastGshare(Policy):
         self._due = view.now + self.tick_s
         for queue, flow in self._flows.items():
             flow.arrivals.measure(view.now, self.window_s)
-            pod = self._open(view, queue, most_efficient(flow.sizes))
+            spare = self._fleet.capacity.spare(view, queue[1])
+            pod = self._open(queue, most_efficient(flow.sizes), spare)
             if pod is not None:
-                yield from self._warm(view, pod)
+                yield from self._warm(view, pod, spare)
 
     def _open_first(self, view: View, queue: Queue) -> Iterator[Action]:
         """A pod for a queue that has none; if there is no room, in the place of pods that are idle."""
         size = most_efficient(self._flows[queue].sizes)
-        while (pod := self._open(view, queue, size)) is None:
+        spare = self._fleet.capacity.spare(view, queue[1])
+        while (pod := self._open(queue, size, spare)) is None:
             other = self._least_needed(view)
             if other is None:
                 return
             self._close(other)
-        yield from self._warm(view, pod)
+            spare[other.place] += 1
+        yield from self._warm(view, pod, spare)
 
     def _least_needed(self, view: View) -> Pod | None:
         """The idle pod that can be spared best; one for which invocations wait only after it has run some."""
@@ -222,19 +234,23 @@ class FastGshare(Policy):
                         found = (*rank, pod)
         return None if found is None else found[3]
 
-    def _open(self, view: View, queue: Queue, size: Size) -> Pod | None:
-        """A pod of this size or, if there is no room for it, of the most efficient size for which there is."""
+    def _open(self, queue: Queue, size: Size, spare: Counter[Place]) -> Pod | None:
+        """A pod of this size or, if there is no room for it, of the most efficient size for which there is.
+
+        `spare` says by place how many more instances of the function there are than pods, and is kept up to date.
+        """
         function = self._site.functions[queue[1]]
         others = sorted(self._flows[queue].sizes, key=lambda each: -each.rpr)
-        spare = [place for place, count in self._fleet.capacity.spare(view, function.name).items() if count > 0]
+        unused = [place for place, count in spare.items() if count > 0 and place[0] == function.name]
         for configuration in dict.fromkeys(each.configuration for each in (size, *others)):
-            warm = {(node, device) for _, node, device, vgpus in spare if vgpus == configuration.vgpus}
+            warm = {(node, device) for _, node, device, vgpus in unused if vgpus == configuration.vgpus}
             spot = self._fleet.find(function, configuration, self._profiles[function.name], warm)
             if spot is not None:
                 pod = Pod(function, configuration, *spot, queue, self._batches(function.name, configuration))
                 self._rate(pod)
                 self._fleet.open(pod)
                 self._rest(pod)
+                spare[pod.place] -= 1
                 return pod
         return None
 
@@ -254,11 +270,36 @@ class FastGshare(Policy):
             self._flows[pod.queue].idle.remove(pod)
             self._fleet.close(pod)
 
-    def _warm(self, view: View, pod: Pod) -> Iterator[Action]:
+    def _warm(self, view: View, pod: Pod, spare: Counter[Place]) -> Iterator[Action]:
         """Start an instance for a new pod, unless there is one that no other pod uses."""
-        name, capacity = pod.function.name, self._fleet.capacity
-        cold_s = self._profiles[name].cold_start_s(capacity.rooms[pod.node].node.kind)
-        if cold_s == 0 or capacity.spare(view, name)[pod.place] >= 0 or not capacity.can_warm(view, pod):
+        name, fleet = pod.function.name, self._fleet
+        cold_s = self._profiles[name].cold_start_s(fleet.capacity.rooms[pod.node].node.kind)
+        if cold_s == 0 or spare[pod.place] >= 0:
+            return
+        if not self._can_warm(view, pod, spare[pod.place] + fleet.placed[pod.place]):
             return  # where none can be warmed, its first run will start one
+        spare[pod.place] += 1
         self._ready_at[pod.place] = max(self._ready_at.get(pod.place, -inf), view.now + cold_s)
-        yield Warm(name, pod.configuration, pod.node, pod.device)
+        yield Warm(*_where(pod))
+
+    def _can_warm(self, view: View, pod: Pod, instances: int) -> bool:
+        """Whether an instance can be started for a pod now, if there are so many in its place.
+
+        The general answer is that of `Capacity.can_warm`, which looks at every instance of the function. None of them
+        has to be looked at where there is none, nor on a shared device while one that was warmed for another starts.
+        """
+        if instances == 0:
+            return view.fits(*_where(pod))
+        capacity = self._fleet.capacity
+        node = capacity.rooms[pod.node].node
+        is_slice = pod.device is None or node.devices[pod.device].sharing == "mig"
+        if is_slice or view.now >= self._ready_at.get(pod.place, -inf):
+            return capacity.can_warm(view, pod)
+        free_vcpus = round((1 - view.load(pod.node)) * milli(node.capacity_vcpus))
+        free_vgpus = next(d.free_vgpus for d in view.devices() if (d.node, d.device) == (pod.node, pod.device))
+        configuration = pod.configuration
+        return free_vcpus >= milli(configuration.vcpus) and milli(free_vgpus) >= milli(configuration.vgpus)
+
+
+def _where(pod: Pod) -> tuple[str, Configuration, str, int | None]:
+    return pod.function.name, pod.configuration, pod.node, pod.device

@@ -6,7 +6,7 @@ from math import inf
 from fairlead.model import Function
 from fairlead.planning.feasibility import could_hold, could_run
 from fairlead.policy.infless.offers import Offer
-from fairlead.policy.kit.capacity import Capacity, Room
+from fairlead.policy.kit.capacity import Capacity, Room, milli
 
 Found = tuple[Offer, Room, int | None]  # what to add, and on which node and device
 
@@ -33,8 +33,10 @@ class Placement:
             most = 0.0
             for offer, room in self._candidates(by_kind, batch, inf if batch == batches[0] else rate_rps):
                 self.steps += 1
-                devices = room.devices_for(function, offer.configuration)
-                if devices and (found := score(room, offer)) > most:
+                if offer.configuration.vgpus and max(room.vgpus, default=0) < milli(offer.configuration.vgpus):
+                    continue  # as most nodes of a full cluster
+                found = score(room, offer)
+                if found > most and (devices := room.devices_for(function, offer.configuration)):
                     best, most = (offer, room, fullest(room, devices)), found
             if best is not None:
                 return best

@@ -16,7 +16,8 @@ configurations with their rates, greedy scale-out, and dispatch by rate with sca
   oversold. Its batch shrinks when it can no longer be filled.
 * A queue is shared by the instances of a function; there, each request is sent to one by lottery. The excess of the
   rate is refused in even intervals, there by the same lottery (a virtual instance without a server), and only when
-  too many wait already and there is an objective.
+  too many wait already and there is an objective. What finds the queue full is refused, as there, but the queue may be
+  longer than a batch per instance if it can be worked off in time.
 * A batch that is not full at its time-out takes the smallest listed batch that holds it.
 * The container of a deleted instance stays warm if it keeps memory only; there is no keep-alive by histogram.
 * An objective that nothing keeps gives the quickest configuration of the smallest batch; there, none.
@@ -82,8 +83,8 @@ class Infless(Policy):
         self._fleet.follow(view.changes)
         if view.now >= self._look_due:
             yield from self._look(view)
-        yield from self._refuse(view)
         yield from self._serve(view)
+        yield from self._refuse(view)
 
     def _look(self, view: View) -> Iterator[Action]:
         """Measure rates, divide them, delete what has been idle for long and add what is missing."""
@@ -117,9 +118,9 @@ class Infless(Policy):
         met: set[tuple[int, str]] = set()
         for each in view.changes.ready:
             service = self._fleet.services[each.workflow, each.function]
-            if service.refused and (each.request, each.function) not in met and view.is_waiting(each):
+            if (each.request, each.function) not in met and view.is_waiting(each):
                 met.add((each.request, each.function))
-                if service.refuses(view.waiting(*service.queue) - 1):
+                if service.refuses(view.now, view.waiting(*service.queue) - 1, self.excess):
                     yield Reject(each.request, f"more requests than the instances of {each.function} can serve")
 
     def _serve(self, view: View) -> Iterator[Action]:

@@ -9,7 +9,7 @@ from fairlead.policy.base import View
 from fairlead.policy.infless.offers import Offer
 from fairlead.policy.infless.shares import shares
 from fairlead.policy.kit.arrivals import Arrivals
-from fairlead.policy.kit.capacity import Reservation
+from fairlead.policy.kit.capacity import Reservation, place_of
 from fairlead.policy.kit.objectives import Queue
 
 _SETTLED_S = 0.1  # after a container has started, it is given a rate
@@ -86,6 +86,8 @@ class Service:
         self.refused = 0.0  # share of what comes that exceeds the rates of all instances
         self.blocked_at = -1  # version of the capacity at which nothing more fitted
         self._may_wait = inf  # how many are worked off in half of the time that the objective leaves for waiting
+        self._most_waiting = inf  # beyond this many, whatever comes is refused
+        self._changes_at = inf  # when a container that starts now begins to count for these two
         self._owed = 0.0  # refusals that are due; below 1
         self._clock = 0.0
 
@@ -111,19 +113,31 @@ class Service:
     def set_refused(self, now: float, excess: float) -> None:
         """Work out what share of arrivals exceeds the instances that are ready, or will be before it is due.
 
-        A share of at most `excess` is not refused, nor is anything without an objective.
+        A share of at most `excess` is not refused, nor is anything without an objective. Whatever the rate, at most one
+        batch waits for each instance, or what can be worked off in the time that the objective leaves for waiting.
         """
         if self.slo_s == inf:
             return
-        soon = [b for b in self.bookings if b.is_ready or b.ready_from - now <= self.slo_s - b.offer.latency_s]
+        in_time_at = [b.ready_from - (self.slo_s - b.offer.latency_s) for b in self.bookings]
+        soon = [b for b, at in zip(self.bookings, in_time_at, strict=True) if b.is_ready or at <= now]
+        self._changes_at = min((at for at in in_time_at if at > now), default=inf)
         most_rps, come_rps = sum(booking.most_rps for booking in soon), self.arrivals.rate_rps
         self.refused = 1 - most_rps / come_rps if most_rps < (1 - excess) * come_rps else 0.0
-        self._may_wait = most_rps * (self.slo_s - min((b.offer.latency_s for b in soon), default=0.0)) / 2
+        can_wait = most_rps * (self.slo_s - min((b.offer.latency_s for b in soon), default=0.0))
+        self._may_wait = can_wait / 2
+        self._most_waiting = max(can_wait, sum(booking.configuration.batch for booking in self.bookings))
 
-    def refuses(self, waiting: int) -> bool:
-        """Whether the next request is refused: one of the excess, in even intervals, if too many wait before it."""
+    def refuses(self, now: float, waiting: int, excess: float) -> bool:
+        """Whether the next request is refused, if this many wait before it.
+
+        It is if the queue is full, or if it is one of the excess, in even intervals, and too many wait already.
+        """
+        if now >= self._changes_at:
+            self.set_refused(now, excess)
         if waiting <= self._may_wait:
             return False
+        if waiting >= self._most_waiting:
+            return True
         self._owed += self.refused
         if self._owed < 1:
             return False
@@ -147,9 +161,9 @@ class Service:
     def pick(self, view: View, full: Set[str]) -> Booking | None:
         """A free instance with a warm container: of those that are given a rate, the one least ahead of its share.
 
-        Only if none of these is free, one that is given nothing. A container that should have started long ago and is
-        not warm was evicted, and starts again with what it is given, if nothing else is free. Nodes in `full` are left
-        out.
+        Only if none of these is free, one that is given nothing. A container that has started, or should have long ago,
+        and is not warm was evicted, and starts again with what it is given, if nothing else is free. Nodes in `full`
+        are left out.
         """
         best: Booking | None = None
         best_key = (3, 0.0, 0)
@@ -160,10 +174,17 @@ class Service:
             key = (0 if booking.rate_rps > 0 else 1, max(booking.tag, self._clock), booking.id)
             where = (self.function.name, booking.configuration, booking.node, booking.device)
             if key < best_key and not view.is_warm(*where):
-                key = (2 if now >= booking.ready_by or booking.ready_by == inf else 3, *key[1:])
+                key = (2 if self._is_evicted(view, booking) else 3, *key[1:])
             if key < best_key and view.fits(*where):
                 best, best_key = booking, key
         return best
+
+    def _is_evicted(self, view: View, booking: Booking) -> bool:
+        """Whether an instance that is not warm has no container that will be."""
+        if view.now >= booking.ready_by or booking.ready_by == inf:
+            return True
+        there = (each for each in view.instances(self.function.name) if place_of(each) == booking.place)
+        return booking.has_container and all(each.is_ready for each in there)
 
     def wanted_nodes(self, now: float) -> set[str]:
         """Where an oversold instance waits for room while the function runs nowhere."""
