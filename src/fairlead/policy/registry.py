@@ -29,6 +29,7 @@ BUILT_IN: Mapping[str, str] = {
     "darly-oracle": "fairlead.policy.darly.policy:Oracle",
     "earliest-deadline": "fairlead.policy.earliest_deadline:EarliestDeadline",
     "esg": "fairlead.policy.esg.policy:Esg",
+    "fairlead": "fairlead.policy.fairlead.policy:Fairlead",
     "fast-gshare": "fairlead.policy.fast_gshare.policy:FastGshare",
     "fifo": "fairlead.policy.fifo:Fifo",
     "fifo-types": "fairlead.policy.fifo_types:FifoTypes",

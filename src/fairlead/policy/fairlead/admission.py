@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,15 +14,15 @@ _BINS = 16  # per objective: how finely admitted work is told apart by its deadl
 _LEAST_WINDOW, _MOST_WINDOW = 0.1, 2.0
 _LOSING = 0.02  # share of requests that is dropped from which on batches are filled at the cost of the most urgent
 _WASTE = 0.05  # share of the work that may be wasted on requests that are given up
+_CALM = 0.25  # share of the room up to which no request is refused for the sake of others
 _FULL = 0.6  # use of a resource from which on waste is taken for a lack of room
 
 
-class Refused(Exception):
-    """A request that cannot be admitted, and after how many seconds another one might."""
+class Refusal(NamedTuple):
+    """Why a request is not admitted, and after how many seconds another one might be."""
 
-    def __init__(self, reason: str, retry_after_s: float | None = None) -> None:
-        super().__init__(reason)
-        self.retry_after_s = retry_after_s
+    reason: str
+    retry_after_s: float | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -73,34 +74,39 @@ class Admission:
         self._closed = self._dropped = 0.0  # requests, with exponential forgetting
         self._used: Reals = np.zeros(len(outlook.supply.amounts))
 
-    def admit(self, request: Request, now: float) -> None:
-        """Count a request as promised; raises `Refused` if that cannot be."""
+    def admit(self, request: Request, now: float) -> Refusal | None:
+        """Count a request as promised, or say why that cannot be."""
         flow = self._outlook.flows[request.workflow]
         if not flow.can_run:
-            raise Refused("no node can run all of its functions")
+            return Refusal("no node can run all of its functions")
         left_s = request.deadline - now
         if left_s < flow.fastest_s:
-            raise Refused(f"it cannot be answered in time: it takes at least {flow.fastest_s:.3g} s, and is due in {left_s:.3g} s")
-        need = flow.use
-        if left_s < inf:
-            self._check_room(request, flow, need, left_s, now)
-        bin = int(request.deadline / flow.first[0].slo_s * _BINS) if left_s < inf else 0
-        self._open[request.id] = _Open(flow, bin, need)
-        self._add(flow, bin, need, 1)
+            takes, due = f"it takes at least {flow.fastest_s:.3g} s", f"it is due in {left_s:.3g} s"
+            return Refusal(f"it cannot be answered in time: {takes}, and {due}")
+        refusal = self._refusal(request, flow, left_s, now) if left_s < inf else None
+        if refusal is None:
+            at = int(request.deadline / flow.first[0].slo_s * _BINS) if left_s < inf else 0
+            self._open[request.id] = _Open(flow, at, flow.use)
+            self._add(flow, at, flow.use, 1)
+        return refusal
 
-    def _check_room(self, request: Request, flow: Flow, need: Reals, left_s: float, now: float) -> None:
-        room = min(1.0, self.window * flow.backlog) * self._outlook.supply.usable * left_s
+    def _refusal(self, request: Request, flow: Flow, left_s: float, now: float) -> Refusal | None:
+        need = flow.use
         matters = need > 0
+        room = min(1.0, self.window * flow.backlog) * self._outlook.supply.usable * left_s
         if ((self._total + need > room) & matters).any():
             ahead = self._ahead(request.deadline)
             if ahead.any():
-                ahead = ahead + self._behind_but_running(request.deadline, now)
-            if ((ahead + need > room) & matters).any() and ahead.any():
-                raise Refused(_busy(left_s), self._retry_s(ahead + need, room, left_s, matters))
-        if flow.share < 1 and ((self._total + need > 0.25 * room) & matters).any():
-            self._check_share(flow, now)
+                ahead = ahead + self._behind_but_running(request.deadline, now) + need
+                over = float((ahead[matters] / np.maximum(room[matters], 1e-12)).max())
+                if over > 1:
+                    what = "what was admitted before it takes all that the cluster can do"
+                    return Refusal(f"{what} in the {left_s:.3g} s until it is due", min((over - 1) * left_s, 60.0))
+        if flow.share < 1 and ((self._total + need > _CALM * room) & matters).any():
+            return self._beyond_share(flow, now)
+        return None
 
-    def _check_share(self, flow: Flow, now: float) -> None:
+    def _beyond_share(self, flow: Flow, now: float) -> Refusal | None:
         """In an overload that others share, a workflow gets no more requests per second than its share of what fits."""
         per_s = flow.share * flow.rate
         name = flow.workflow.name
@@ -108,8 +114,10 @@ class Admission:
         tokens = min(tokens + (now - since) * per_s, 1.0 + 0.5 * per_s * flow.first[0].slo_s)
         if tokens < 1:
             self._tokens[name] = now, tokens
-            raise Refused("its workflow has all of its share of a cluster that cannot serve everyone", (1 - tokens) / per_s)
+            what = "its workflow has had its share of a cluster that cannot serve all requests"
+            return Refusal(what, (1 - tokens) / max(per_s, 1e-9))
         self._tokens[name] = now, tokens - 1
+        return None
 
     def _behind_but_running(self, deadline: float, now: float) -> Reals:
         """Work that runs though it is due later: nothing is interrupted, so it takes up room until it ends."""
@@ -118,11 +126,6 @@ class Admission:
             if run.deadline > deadline:
                 total = total + run.held * max(0.0, min(run.end, deadline) - now)
         return total
-
-    @staticmethod
-    def _retry_s(work: Reals, room: Reals, left_s: float, matters: Reals) -> float:
-        over = float((work[matters] / np.maximum(room[matters], 1e-12)).max())
-        return max(0.001, min((over - 1) * left_s, 60.0))
 
     def _ahead(self, deadline: float) -> Reals:
         """Promised work that is due before this instant."""
@@ -186,7 +189,3 @@ class Admission:
                 self.window = min(most, self.window + (0.03 if is_full else 0.1))
         self._wasted = self._worked = 0.0
         self._used = np.zeros(len(amounts))
-
-
-def _busy(left_s: float) -> str:
-    return f"what was admitted before it takes all that the cluster can do in the {left_s:.3g} s until it is due"

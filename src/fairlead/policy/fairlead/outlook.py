@@ -167,7 +167,10 @@ class Flow:
             self.use = self.use + step.visits * step.menu.use[step.option]
         self.backlog = self._mean_remaining(left, start)
         self.fresh_cost = sum(float(step.cost[start]) * step.visits for step in self.first)
-        self.price = sum(float(step.run_cost[step.option]) / float(step.menu.batch[step.option]) * step.visits for step in self.backwards)
+        self.price = sum(
+            float(step.run_cost[step.option]) / float(step.menu.batch[step.option]) * step.visits
+            for step in self.backwards
+        )
 
     def _mean_remaining(self, left: Mapping[str, int], start: int) -> float:
         """The part of its work that a request on schedule still has ahead, on average over its time in the cluster.
@@ -242,7 +245,11 @@ class Outlook:
         seen = flow.arrived / passed_s
         flow.arrived = 0
         for window_s, name in ((_WINDOW_S, "rate"), (_SLOW_WINDOW_S, "slow_rate")):
-            weight = 1.0 if self._is_first else 1 - np.exp(-passed_s / min(window_s, 4 * self.period_s if name == "rate" else window_s))
+            weight = (
+                1.0
+                if self._is_first
+                else 1 - np.exp(-passed_s / min(window_s, 4 * self.period_s if name == "rate" else window_s))
+            )
             setattr(flow, name, getattr(flow, name) + weight * (seen - getattr(flow, name)))
 
     def _set_rates(self) -> None:

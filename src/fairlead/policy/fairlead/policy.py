@@ -14,7 +14,7 @@ import numpy as np
 
 from fairlead.model import Invocation, Record
 from fairlead.policy.base import Action, Policy, Reject, Site, Start, View, Wake
-from fairlead.policy.fairlead.admission import Admission, Refused, Run
+from fairlead.policy.fairlead.admission import Admission, Run
 from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.lines import Line
 from fairlead.policy.fairlead.menu import Menu, Reals, Supply
@@ -23,7 +23,6 @@ from fairlead.policy.fairlead.sizes import choose_sizes, holds_slices
 from fairlead.policy.fairlead.warming import Warming
 
 _MOST_WORTH = 1.3  # what finishing a request may cost under scarcity, in terms of a new one of its workflow
-_MUCH_WORSE = 1.5  # a warm option that costs this times the best one is a reason to start an instance for the best
 _MARGIN = 1.15  # what an answer is taken to be worth under scarcity, in costs of a new request
 
 
@@ -110,10 +109,9 @@ class Fairlead(Policy):
     def _admit(self, view: View) -> Iterator[Action]:
         for request in view.fresh:
             self._outlook.flows[request.workflow].arrived += 1
-            try:
-                self._admission.admit(request, view.now)
-            except Refused as refused:
-                yield Reject(request.id, str(refused), refused.retry_after_s)
+            refusal = self._admission.admit(request, view.now)
+            if refusal is not None:
+                yield Reject(request.id, refusal.reason, refusal.retry_after_s)
 
     # --- dispatch --------------------------------------------------------------------------------------------------
 
@@ -126,10 +124,10 @@ class Fairlead(Policy):
                 if line and name not in closed:
                     yield from self._clean(view, line)
                     if line and not line.is_stuck(self._epoch):
-                        heads.append((self._laxity_s(view, line), name))
+                        heads.append((self._laxity_s(view, line), line.first().ready, name))
             if not heads:
                 return
-            for _, name in sorted(heads):
+            for *_, name in sorted(heads):
                 has_started = False
                 for action in self._serve(view, self._lines[name]):
                     has_started |= isinstance(action, Start)
@@ -192,17 +190,15 @@ class Fairlead(Policy):
             line.stick(self._epoch)
             return
         found = self._find(view, line, options, head, spend)
-        if found is None or costs[found[0]] > _MUCH_WORSE * costs[0] or menu.vgpus[options[found[0]]] != menu.vgpus[options[0]]:
-            if found is None:
-                found = yield from self._find_cold(view, menu, options, line.first_key() - now, spend, line.waiting)
-            if found is None and menu.cold_s > 0:
-                self._warming.missed[menu.name] = options[0]
         if found is None:
+            found = self._find_cold(view, menu, options, line.first_key() - now, spend, line.waiting)
+        if found is None:
+            if menu.cold_s > 0:
+                self._warming.missed[menu.name] = options[0]
             self._note_full(view, menu, options[0])
             line.stick(self._epoch)
             return
-        option, node = options[found[0]], found[1]
-        yield from self._start(view, line, option, node, skipped)
+        yield from self._start(view, line, options[found[0]], found[1], skipped)
 
     def _note_full(self, view: View, menu: Menu, option: int) -> None:
         """If it is room that is missing, and not an instance: learn how much of the cluster can be in use at a time."""
@@ -214,7 +210,9 @@ class Fairlead(Policy):
 
     def _costs_too_much(self, step: Step, left_s: float) -> bool:
         flow = self._outlook.flows[step.workflow]
-        fresh = flow.fresh_cost / max(sum(one.visits for one in flow.first), 1e-12) if step.is_first else flow.fresh_cost
+        fresh = (
+            flow.fresh_cost / max(sum(one.visits for one in flow.first), 1e-12) if step.is_first else flow.fresh_cost
+        )
         return bool(np.isfinite(fresh)) and step.least_cost(left_s) > _MOST_WORTH * fresh
 
     def _is_affordable(self, line: Line, head: Invocation, left_s: float, spend: float) -> bool:
@@ -243,9 +241,7 @@ class Fairlead(Policy):
             if key in failed or menu.usd[option] / min(menu.batch[option], waiting) > spend * (1 + 1e-9):
                 continue
             is_warm = menu.cold_s > 0
-            node = self._ground.find(
-                view, menu, option, is_warm=is_warm, evicts=not self._holds_slices, left_s=left_s
-            )
+            node = self._ground.find(view, menu, option, is_warm=is_warm, evicts=not self._holds_slices, left_s=left_s)
             if node is not None:
                 return rank, node
             failed.add(key)
@@ -253,7 +249,7 @@ class Fairlead(Policy):
 
     def _find_cold(
         self, view: View, menu: Menu, options: list[int], left_s: float, spend: float, waiting: int
-    ) -> Iterator[Action]:
+    ) -> tuple[int, str] | None:
         """The first option that is in time after a cold start, and where."""
         for rank, option in enumerate(options[:12]):
             if left_s - menu.cold_s < menu.upper_s[option]:
@@ -267,7 +263,6 @@ class Fairlead(Policy):
             if node is not None:
                 return rank, node
         return None
-        yield
 
     def _pass_over(
         self, line: Line, step: Step, now: float, options: list[int], costs: list[float]
@@ -283,12 +278,12 @@ class Fairlead(Policy):
             best_gain = max(best_gain, min(float(menu.batch[option]), line.waiting) * (worth - cost))
         loss = max(0.0, worth - step.least_cost(line.first().deadline - now))
         first = np.searchsorted(np.array(keys) - now, menu.upper_s, side="left")
-        for option in np.flatnonzero((first > 0) & (first < len(keys))):
+        for option in np.flatnonzero((first > 0) & (first < len(keys))).tolist():
             skip = int(first[option])
             members = min(float(menu.batch[option]), len(line) - skip)
             gain = members * (worth - step.ahead_cost(line.at(skip), now, option)) - float(step.run_cost[option])
             if np.isfinite(gain) and gain - skip * loss > best_gain:
-                best_gain, best = gain - skip * loss, (skip, int(option))
+                best_gain, best = gain - skip * loss, (skip, option)
         if best is None:
             return 0, options, costs
         return best[0], [best[1]], [0.0]
@@ -305,9 +300,7 @@ class Fairlead(Policy):
         part, others = self._ground.part(node, menu, option), self._ground.busy.get(node, 0.0)
         self._ground.busy[node] = others + part
         expected_s = float(menu.mean_s[option])
-        run = Run(
-            menu, node, part, others, expected_s, menu.holding[option], now + expected_s, batch[0].deadline
-        )
+        run = Run(menu, node, part, others, expected_s, menu.holding[option], now + expected_s, batch[0].deadline)
         self._admission.running.add(run)
         self._held = self._held + run.held
         cost = float(self._step(batch[0]).run_cost[option]) / len(batch)

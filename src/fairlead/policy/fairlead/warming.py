@@ -159,15 +159,14 @@ class Warming:
                     return node.name
         share = float(menu.vgpus[option])
         part = self._there(view, menu.name, share) / self._wanted(menu.name, share)
-        idle = {
-            node.name: [one for one in view.idle(node.name)]
-            for node in view.nodes
-            if node.kind == kind and view.fits(menu.name, configuration, node.name, is_fresh=True)
-        }
-        for node, others in idle.items():  # slices lie across each other: what has more of its part makes way
-            parts = [self._there(view, one.function, one.vgpus) / self._wanted(one.function, one.vgpus) for one in others]
-            if parts and min(parts) > part:
-                return node
+        for node in view.nodes:  # slices lie across each other: what has a larger part of what it needs makes way
+            if node.kind == kind and view.fits(menu.name, configuration, node.name, is_fresh=True):
+                parts = [
+                    self._there(view, one.function, one.vgpus) / self._wanted(one.function, one.vgpus)
+                    for one in view.idle(node.name)
+                ]
+                if parts and min(parts) > part:
+                    return node.name
         return None
 
     def _free_memory(self, view: View, menu: Menu, option: int) -> Generator[Action, None, str | None]:
@@ -191,7 +190,11 @@ class Warming:
                 freed += one.memory_gb
                 if freed >= needed:
                     break
-            if freed >= needed and (best is None or loss < best[0]) and view.fits(menu.name, configuration, node.name, is_fresh=True):
+            if (
+                freed >= needed
+                and (best is None or loss < best[0])
+                and view.fits(menu.name, configuration, node.name, is_fresh=True)
+            ):
                 best = loss, node.name, victims
         if best is None:
             return None
