@@ -47,7 +47,7 @@ MOST_MORE = 2048  # requests beyond the backlog, since some run
 MOST_RATIO = 1.5
 GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are spread evenly
 
-GPU = {"aquatope", "clockwork", "clockwork-naive", "esg", "fast-gshare", "infless", "orion", "pard"}
+GPU = {"aquatope", "clockwork", "clockwork-naive", "esg", "fairlead", "fast-gshare", "infless", "orion", "pard"}
 KERNELS = {"mqfq-sticky"}  # besides those whose names begin with kaas-
 
 

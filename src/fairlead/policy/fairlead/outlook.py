@@ -82,6 +82,11 @@ class Step:
         """How long runs of this stage's function have waited for a place, on average."""
         return self.menu.wait_s
 
+    def describe(self) -> str:
+        """The planned option in words."""
+        configuration, kind = self.menu.options[self.option]
+        return f"{self.name}: {configuration} on {kind}, {self.menu.mean_s[self.option]:.3g} s"
+
     def bin(self, seconds: float) -> int:
         """The entry of the table for so much time left; negative if there is none."""
         return GRID if seconds >= self.slo_s else int(seconds * (1 - _HEADROOM) / self.grid_s + 1e-6)
@@ -166,6 +171,8 @@ class Flow:
             left[step.name] = max(0, at - int(min(step.planned_bins[step.option], GRID)))
             self.use = self.use + step.visits * step.menu.use[step.option]
         self.backlog = self._mean_remaining(left, start)
+        self.planned_s = (start - min(left.values())) * self.backwards[0].grid_s
+        self.plan = tuple([step.describe() for step in reversed(self.backwards)])
         self.fresh_cost = sum(float(step.cost[start]) * step.visits for step in self.first)
         self.price = sum(
             float(step.run_cost[step.option]) / float(step.menu.batch[step.option]) * step.visits
@@ -200,6 +207,7 @@ class Outlook:
         self.busy: dict[tuple[str, float], tuple[float, int]] = {}
         self._since: float | None = None
         self._is_first = True
+        self.version = 0  # of the model, one more with every refresh
         self.is_losing = False  # whether requests are being dropped
         self.due = 0.0
         self._tabulate()
@@ -239,6 +247,7 @@ class Outlook:
             step *= 0.7
         self._tabulate()
         self._share_out()
+        self.version += 1
         return True
 
     def _follow_rate(self, flow: Flow, passed_s: float) -> None:

@@ -13,7 +13,7 @@ from math import inf
 import numpy as np
 
 from fairlead.model import Invocation, Record
-from fairlead.policy.base import Action, Policy, Reject, Site, Start, View, Wake
+from fairlead.policy.base import Action, Plan, Policy, Reject, Site, Start, View, Wake
 from fairlead.policy.fairlead.admission import Admission, Run
 from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.lines import Line
@@ -112,6 +112,9 @@ class Fairlead(Policy):
             refusal = self._admission.admit(request, view.now)
             if refusal is not None:
                 yield Reject(request.id, refusal.reason, refusal.retry_after_s)
+            elif request.deadline < inf:
+                flow = self._outlook.flows[request.workflow]
+                yield Plan(request.id, flow.plan, min(request.deadline, view.now + flow.planned_s))
 
     # --- dispatch --------------------------------------------------------------------------------------------------
 

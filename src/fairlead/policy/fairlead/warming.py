@@ -18,6 +18,7 @@ _LOOK_S = 0.5
 _STARTING = 0.5  # share of a resource that planned starts may take at a time
 _MISSED = 0.03  # the same for starts beyond the plan
 _DEVIATIONS = 2.0
+_RETRY = 0.05  # of a cold start, before an instance that was missed is tried again
 _WORTH_MORE = 1.5  # times the worth of what it drives out
 
 
@@ -31,6 +32,8 @@ class Warming:
         self._holds_slices = holds_slices
         self._starting: dict[tuple[str, float], list[tuple[float, Reals]]] = {}  # until when, and what it takes
         self.missed: dict[str, int] = {}  # by function: the option that its first in line wanted
+        self._margin = (-1, 0.0)  # standard deviations of instances that fit, and for which version of the model
+        self._retry: dict[str, float] = {}  # by function: when to try again what found no room
         self._due = 0.0
         self.wake = inf
 
@@ -42,7 +45,10 @@ class Warming:
         """Start what was missed, and what the plan needs."""
         self.wake = inf
         for function, option in self.missed.items():
-            yield from self._after_miss(view, self._menus[function], option)
+            if view.now >= self._retry.get(function, -inf):
+                menu = self._menus[function]
+                self._retry[function] = view.now + _RETRY * menu.cold_s
+                yield from self._after_miss(view, menu, option)
         self.missed.clear()
         if view.now < self._due or not self._outlook.rates:
             return
@@ -62,7 +68,9 @@ class Warming:
         busy = self._outlook.busy.get((function, share), (0.0, 0))[0]
         if not self._holds_slices:
             return headcount(busy, _DEVIATIONS)
-        return max(1, ceil(busy + self._affordable_deviations() * sqrt(busy)))
+        if self._margin[0] != self._outlook.version:
+            self._margin = self._outlook.version, self._affordable_deviations()
+        return max(1, ceil(busy + self._margin[1] * sqrt(busy)))
 
     def _affordable_deviations(self) -> float:
         """The largest margin with which the planned instances fit side by side."""
