@@ -18,7 +18,7 @@ _LOOK_S = 0.5
 _STARTING = 0.5  # share of a resource that planned starts may take at a time
 _MISSED = 0.03  # the same for starts beyond the plan
 _DEVIATIONS = 2.0
-_RETRY = 0.05  # of a cold start, before an instance that was missed is tried again
+_RETRY = 0.003  # of a cold start, before an instance that was missed is tried again
 _WORTH_MORE = 1.5  # times the worth of what it drives out
 
 
