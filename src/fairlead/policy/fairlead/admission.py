@@ -84,8 +84,8 @@ class Admission:
             takes, due = f"it takes at least {flow.fastest_s:.3g} s", f"it is due in {left_s:.3g} s"
             return Refusal(f"it cannot be answered in time: {takes}, and {due}")
         refusal = self._refusal(request, flow, left_s, now) if left_s < inf else None
-        if refusal is None:
-            at = int(request.deadline / flow.first[0].slo_s * _BINS) if left_s < inf else 0
+        if refusal is None and left_s < inf:  # work without a deadline goes last, so it is in the way of nothing
+            at = int(request.deadline / flow.first[0].slo_s * _BINS)
             self._open[request.id] = _Open(flow, at, flow.use)
             self._add(flow, at, flow.use, 1)
         return refusal

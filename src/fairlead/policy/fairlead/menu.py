@@ -34,7 +34,6 @@ class Supply:
         }
         base = [cluster.price.vcpu_usd_per_hour / 3600, cluster.price.vgpu_usd_per_hour / 3600]
         self.usd_per_s: Reals = np.maximum(np.array(base), 1e-12)
-        self.attainable: Reals = np.ones(2)  # share of the amounts that is in use when nothing more can be started
         self.count(cluster.nodes)
 
     @property
@@ -44,13 +43,16 @@ class Supply:
 
     def observe_full(self, held: Reals, needed: Reals) -> None:
         """See what is in use at an instant when a run that needs these resources cannot be started for lack of room."""
+        if (self.amounts[needed > 0] <= 0).any():
+            return  # there is no node for it at all
         use = np.divide(held, self.amounts, out=np.zeros(2), where=self.amounts > 0)
         use[needed <= 0] = 0.0
         bottleneck = int(use.argmax())
         self.attainable[bottleneck] += _FOLLOW * (max(use[bottleneck], _LEAST) - self.attainable[bottleneck])
 
     def count(self, nodes: Iterable[Node]) -> None:
-        """Add up what these nodes have."""
+        """Add up what these nodes have; what was learned of how much can be used was learned on others."""
+        self.attainable: Reals = np.ones(2)  # share of the amounts that is in use when nothing more can be started
         self.amounts: Reals = np.zeros(2)
         for node in nodes:
             self.amounts += node.speed * np.array([node.vcpus, sum(device.vgpus for device in node.devices)])
