@@ -8,13 +8,13 @@ import numpy as np
 
 from fairlead.model import Record, Request
 from fairlead.policy.fairlead.menu import Menu, Reals
-from fairlead.policy.fairlead.outlook import Flow, Outlook
+from fairlead.policy.fairlead.outlook import Flow, Outlook, Step
 
 _BINS = 16  # per objective: how finely admitted work is told apart by its deadline
 _LEAST_WINDOW, _MOST_WINDOW = 0.1, 2.0
 _LOSING = 0.02  # share of requests that is dropped from which on batches are filled at the cost of the most urgent
 _WASTE = 0.05  # share of the work that may be wasted on requests that are given up
-_CALM = 0.25  # share of the room up to which no request is refused for the sake of others
+_CALM = 0.7  # use of a resource up to which no request is refused for the sake of others
 _FULL = 0.6  # use of a resource from which on waste is taken for a lack of room
 
 
@@ -37,6 +37,7 @@ class Run:
     held: Reals
     end: float
     deadline: float
+    step: Step
     is_open: bool = True
 
 
@@ -65,6 +66,7 @@ class Admission:
     def __init__(self, outlook: Outlook) -> None:
         self._outlook = outlook
         self.running: set[Run] = set()
+        self.held: Reals = np.zeros(2)  # by runs
         self._open: dict[int, _Open] = {}
         self._tokens: dict[str, tuple[float, float]] = {}  # by workflow: when they were counted, and how many
         self._work: dict[str, dict[int, _Bin]] = {name: {} for name in outlook.flows}
@@ -97,12 +99,13 @@ class Admission:
         if ((self._total + need > room) & matters).any():
             ahead = self._ahead(request.deadline)
             if ahead.any():
-                ahead = ahead + self._behind_but_running(request.deadline, now) + need
+                ahead = ahead + need
                 over = float((ahead[matters] / np.maximum(room[matters], 1e-12)).max())
                 if over > 1:
                     what = "what was admitted before it takes all that the cluster can do"
                     return Refusal(f"{what} in the {left_s:.3g} s until it is due", min((over - 1) * left_s, 60.0))
-        if flow.share < 1 and ((self._total + need > _CALM * room) & matters).any():
+        is_busy = ((self.held > _CALM * self._outlook.supply.usable) & matters).any()
+        if flow.share < 1 and is_busy:
             return self._beyond_share(flow, now)
         return None
 
@@ -119,13 +122,14 @@ class Admission:
         self._tokens[name] = now, tokens - 1
         return None
 
-    def _behind_but_running(self, deadline: float, now: float) -> Reals:
-        """Work that runs though it is due later: nothing is interrupted, so it takes up room until it ends."""
-        total: Reals = np.zeros(2)
-        for run in self.running:
-            if run.deadline > deadline:
-                total = total + run.held * max(0.0, min(run.end, deadline) - now)
-        return total
+    def leaves_room(self, step: Step, needed: Reals) -> bool:
+        """Whether a run of this stage leaves what is kept for requests that cannot wait until it ends.
+
+        At least one such run is allowed at a time.
+        """
+        held = sum((run.held for run in self.running if run.step.kept.any()), np.zeros(2))
+        limit = self._outlook.supply.usable - step.kept
+        return not held.any() or not ((held + 0.5 * needed > limit) & (needed > 0)).any()
 
     def _ahead(self, deadline: float) -> Reals:
         """Promised work that is due before this instant."""

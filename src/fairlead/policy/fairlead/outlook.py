@@ -29,6 +29,7 @@ _MOST_WAIT = 0.05  # of the objective, at most
 _FLOOR = 0.65  # of an equal share of what can be answered that every workflow gets in overload
 _WINDOW_S = 8.0  # over which arrival rates are averaged
 _SLOW_WINDOW_S = 60.0
+_KEPT = 1.0  # times the expected use of requests that cannot wait, which longer runs leave free
 _MOST_RANKED = 48
 
 
@@ -47,6 +48,7 @@ class Step:
         self.rest_s = 0.0  # least time of all that follows, transfer included
         self.usd_limit = inf  # what one run here may cost for the workflow to stay within its budget
         self.usd_after = 0.0  # least that the stages after it cost per run here
+        self.kept: Reals = np.zeros(2)  # what its runs leave free for requests that cannot wait until they end
         self.option = 0  # planned for a request that was just admitted and is on schedule
         self._ranks: dict[tuple[int, int], tuple[list[int], list[float]]] = {}
 
@@ -247,6 +249,7 @@ class Outlook:
             step *= 0.7
         self._tabulate()
         self._share_out()
+        self._keep_room()
         self.version += 1
         return True
 
@@ -309,6 +312,19 @@ class Outlook:
             part = min(1.0, float((np.maximum(left, 0)[wanted] / more[wanted]).min())) if wanted.any() else 1.0
             flow.share = floor + (1 - floor) * part
             left = left - part * more
+
+
+    def _keep_room(self) -> None:
+        """For each stage, what its runs must leave free: room for requests that cannot wait until such a run ends."""
+        hasty = [
+            (flow.first[0].slo_s - flow.fastest_s, flow, _KEPT * flow.share * flow.rate * flow.use)
+            for flow in self.flows.values()
+            if flow.can_run and flow.workflow.slo.latency_s < inf and flow.rate > 0
+        ]
+        for flow in self.flows.values():
+            for step in flow.backwards if flow.can_run else ():
+                run_s = float(step.menu.mean_s[step.option])
+                step.kept = sum((need for slack_s, one, need in hasty if slack_s < run_s and one is not flow), np.zeros(2))
 
 
 def headcount(busy: float, deviations: float) -> int:

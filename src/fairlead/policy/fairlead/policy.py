@@ -17,7 +17,7 @@ from fairlead.policy.base import Action, Plan, Policy, Reject, Site, Start, View
 from fairlead.policy.fairlead.admission import Admission, Run
 from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.lines import Line
-from fairlead.policy.fairlead.menu import Menu, Reals, Supply
+from fairlead.policy.fairlead.menu import Menu, Supply
 from fairlead.policy.fairlead.outlook import Outlook, Step
 from fairlead.policy.fairlead.sizes import choose_sizes, holds_slices
 from fairlead.policy.fairlead.warming import Warming
@@ -56,7 +56,6 @@ class Fairlead(Policy):
         self._woken = -inf
         self._refreshed = 0.0
         self._sampled = -inf
-        self._held: Reals = np.zeros(2)  # by runs
 
     def decide(self, view: View) -> Iterator[Action]:
         self._follow(view)
@@ -93,7 +92,7 @@ class Fairlead(Policy):
         if run is None or not run.is_open:
             return
         run.is_open = False
-        self._held = self._held - run.held
+        self._admission.held = self._admission.held - run.held
         self._admission.running.discard(run)
         self._ground.busy[run.node] = max(0.0, self._ground.busy.get(run.node, 0.0) - run.part)
         if record.outcome == "done":
@@ -192,6 +191,9 @@ class Fairlead(Policy):
         if not options:
             line.stick(self._epoch)
             return
+        if step.kept.any() and not self._admission.leaves_room(step, menu.holding[options[0]]):
+            line.stick(self._epoch)
+            return
         found = self._find(view, line, options, head, spend)
         if found is None:
             found = self._find_cold(view, menu, options, line.first_key() - now, spend, line.waiting)
@@ -209,7 +211,7 @@ class Fairlead(Policy):
             return  # what idle instances keep is room that can be made
         if self._ground.find(view, menu, option, is_warm=False, evicts=True, left_s=inf) is None:
             self._sampled = view.now
-            self._supply.observe_full(self._held + self._warming.held(view.now), menu.holding[option])
+            self._supply.observe_full(self._admission.held + self._warming.held(view.now), menu.holding[option])
 
     def _costs_too_much(self, step: Step, left_s: float) -> bool:
         flow = self._outlook.flows[step.workflow]
@@ -303,9 +305,11 @@ class Fairlead(Policy):
         part, others = self._ground.part(node, menu, option), self._ground.busy.get(node, 0.0)
         self._ground.busy[node] = others + part
         expected_s = float(menu.mean_s[option])
-        run = Run(menu, node, part, others, expected_s, menu.holding[option], now + expected_s, batch[0].deadline)
+        run = Run(
+            menu, node, part, others, expected_s, menu.holding[option], now + expected_s, batch[0].deadline, line.step
+        )
         self._admission.running.add(run)
-        self._held = self._held + run.held
+        self._admission.held = self._admission.held + run.held
         cost = float(self._step(batch[0]).run_cost[option]) / len(batch)
         used = menu.use[option] * menu.batch[option] / len(batch)
         for invocation in batch:
