@@ -206,14 +206,14 @@ class TestAdmission:
         answers = ask(desk, *[4.0] * 5, first=10)
         assert [answer is None for answer in answers] == [True] * 4 + [False]
 
-    def test_work_that_is_due_later_counts_while_it_runs(self):
-        """It runs for 2 s more, of 4 s; two of three requests of a second fit into the other two."""
+    def test_long_runs_leave_the_room_that_is_kept_but_one_may_always_run(self):
+        """Of one vCPU 0.6 are kept: a second run of a whole vCPU beside one that runs would take them."""
         outlook, desk = admission()
-        ask(desk, *[10.0] * 10)
-        menu = outlook.menus["f"]
-        desk.running.add(Run(menu, "n0", 1.0, 0.0, 2.0, menu.holding[0], end=2.0, deadline=10.0))
-        answers = ask(desk, *[4.0] * 3, first=10)
-        assert [answer is None for answer in answers] == [True, True, False]
+        menu, step = outlook.menus["f"], outlook.flows["main"].steps["f"]
+        step.kept = np.array([0.6, 0.0])
+        assert desk.leaves_room(step, menu.holding[0])
+        desk.running.add(Run(menu, "n0", 1.0, 0.0, 2.0, menu.holding[0], end=2.0, deadline=10.0, step=step))
+        assert not desk.leaves_room(step, menu.holding[0])
 
     def test_a_request_that_closed_makes_room(self):
         _, desk = admission()
@@ -242,13 +242,15 @@ class TestAdmission:
         assert refusal.retry_after_s is None
 
     def test_a_workflow_gets_its_share_by_tokens_of_which_there_is_one_at_first(self):
-        """Half of two requests per second: one token per second. Up to a quarter of the room, 2.5 s, none is needed."""
+        """Half of two requests per second: one token per second, once the vCPU is in use."""
         outlook, desk = admission()
         flow = outlook.flows["main"]
         flow.rate, flow.share = 2.0, 0.5
-        first = ask(desk, *[10.0] * 4)
-        assert [answer is None for answer in first] == [True, True, True, False]
-        assert first[3].retry_after_s == pytest.approx(1.0)
+        assert ask(desk, 10.0, 10.0) == [None, None]  # nothing runs, so no token is needed
+        desk.held = np.array([1.0, 0.0])
+        first = ask(desk, 10.0, 10.0, first=2)
+        assert [answer is None for answer in first] == [True, False]
+        assert first[1].retry_after_s == pytest.approx(1.0)
         (early,) = ask(desk, 10.5, now=0.5, first=4)
         assert "share" in early.reason
         assert early.retry_after_s == pytest.approx(0.5)

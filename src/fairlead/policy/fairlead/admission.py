@@ -100,7 +100,11 @@ class Admission:
             ahead = self._ahead(request.deadline)
             if ahead.any():
                 ahead = ahead + need
-                over = float((ahead[matters] / np.maximum(room[matters], 1e-12)).max())
+                if flow.is_flexible:  # where one resource is short, the other can do its work
+                    prices = self._outlook.supply.usd_per_s * self._outlook.prices
+                    over = float(prices @ ahead) / max(float(prices @ room), 1e-12)
+                else:
+                    over = float((ahead[matters] / np.maximum(room[matters], 1e-12)).max())
                 if over > 1:
                     what = "what was admitted before it takes all that the cluster can do"
                     return Refusal(f"{what} in the {left_s:.3g} s until it is due", min((over - 1) * left_s, 60.0))

@@ -7,7 +7,7 @@ else runs on a node have this sensitivity measured, since the declared one does 
 
 from collections.abc import Iterable
 
-from fairlead.model import Node
+from fairlead.model import Configuration, Node
 from fairlead.policy.base import NodeChange, View
 from fairlead.policy.fairlead.menu import Menu, Supply
 
@@ -84,6 +84,14 @@ class Ground:
             return float(menu.vcpus[option]) / found.vcpus
         return float(menu.vgpus[option]) / sum(device.vgpus for device in found.devices)
 
+    def _slope(self, menu: Menu) -> float:
+        known = self._sensitivity.get(menu.name)
+        return known.slope if known else menu.sensitivity
+
+    def allows(self, menu: Menu, node: str) -> bool:
+        """Whether what runs on a node leaves a run of this function undisturbed enough."""
+        return self._slope(menu) * self.busy.get(node, 0.0) < _MOST_SLOWDOWN
+
     def observe(self, node: str, menu: Menu, others: float, ratio: float) -> None:
         """See how long a batch took, relative to what was expected, beside others that used this share of the node."""
         if menu.sensitivity:
@@ -107,8 +115,7 @@ class Ground:
         configuration, kind = menu.options[option]
         if self._is_plain and not menu.sensitivity and (not self._slow or self._slow == len(self._nodes)):
             return view.place(menu.name, configuration, "warm" if is_warm else "warm-first", evicts=evicts)
-        known = self._sensitivity.get(menu.name)
-        slope = known.slope if known else menu.sensitivity
+        slope = self._slope(menu)
         best: tuple[tuple[bool, float, float], str] | None = None
         for node in self._by_kind[kind]:
             others = self.busy[node]
@@ -122,8 +129,15 @@ class Ground:
             if is_warm and not is_there:
                 continue
             key = (not is_there, pace, others)
-            if (best is None or key < best[0]) and view.fits(menu.name, configuration, node, evicts=evicts):
+            if (best is None or key < best[0]) and _has_room(view, menu, configuration, node, evicts=evicts):
                 if pace > 1 and menu.mean_s[option] * pace > left_s:
                     continue
                 best = key, node
         return best[1] if best else None
+
+
+def _has_room(view: View, menu: Menu, configuration: Configuration, node: str, *, evicts: bool) -> bool:
+    """Whether a run fits on a node now: room that an instance takes which is still starting does not count."""
+    if not view.fits(menu.name, configuration, node, is_fresh=True):
+        return False
+    return evicts or view.fits(menu.name, configuration, node, evicts=False)

@@ -135,6 +135,7 @@ class Flow:
         self.backwards = [self.steps[stage.name] for stage in reversed(workflow.stages)]
         self.first = [step for step in self.backwards if step.is_first]
         self.can_run = all(len(step.menu) for step in self.backwards)
+        self.is_flexible = any(step.menu.vgpus.any() and not step.menu.vgpus.all() for step in self.backwards)
         self.arrived = 0
         self.rate = 0.0
         self.slow_rate = 0.0
@@ -313,7 +314,6 @@ class Outlook:
             flow.share = floor + (1 - floor) * part
             left = left - part * more
 
-
     def _keep_room(self) -> None:
         """For each stage, what its runs must leave free: room for requests that cannot wait until such a run ends."""
         hasty = [
@@ -324,7 +324,9 @@ class Outlook:
         for flow in self.flows.values():
             for step in flow.backwards if flow.can_run else ():
                 run_s = float(step.menu.mean_s[step.option])
-                step.kept = sum((need for slack_s, one, need in hasty if slack_s < run_s and one is not flow), np.zeros(2))
+                step.kept = sum(
+                    (need for slack_s, one, need in hasty if slack_s < run_s and one is not flow), np.zeros(2)
+                )
 
 
 def headcount(busy: float, deviations: float) -> int:

@@ -6,7 +6,7 @@ Clockwork). Runs go where their instance or weights are (KaaS). Instances are st
 believed is corrected by what is observed, node by node (Darly). What is scarce has a price.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from math import inf
 
@@ -196,7 +196,7 @@ class Fairlead(Policy):
             return
         found = self._find(view, line, options, head, spend)
         if found is None:
-            found = self._find_cold(view, menu, options, line.first_key() - now, spend, line.waiting)
+            found = yield from self._find_cold(view, line, options, line.first_key() - now, spend)
         if found is None:
             if menu.cold_s > 0:
                 self._warming.missed[menu.name] = options[0]
@@ -253,21 +253,27 @@ class Fairlead(Policy):
         return None
 
     def _find_cold(
-        self, view: View, menu: Menu, options: list[int], left_s: float, spend: float, waiting: int
-    ) -> tuple[int, str] | None:
-        """The first option that is in time after a cold start, and where."""
+        self, view: View, line: Line, options: list[int], left_s: float, spend: float
+    ) -> Generator[Action, None, tuple[int, str] | None]:
+        """The first option that is in time after a cold start, and where; idle instances worth less may have to go."""
+        menu, waiting, first = line.menu, line.waiting, None
         for rank, option in enumerate(options[:12]):
-            if left_s - menu.cold_s < menu.upper_s[option]:
-                continue
             usd = menu.usd[option] + (menu.cold_s * menu.usd_per_s[option] if self._bills_cold else 0.0)
-            if usd / min(menu.batch[option], waiting) > spend * (1 + 1e-9):
+            is_affordable = usd / min(menu.batch[option], waiting) <= spend * (1 + 1e-9)
+            if left_s - menu.cold_s < menu.upper_s[option] or not is_affordable:
                 continue
             node = self._ground.find(view, menu, option, is_warm=False, evicts=False, left_s=left_s - menu.cold_s)
-            if node is None:
-                node = self._ground.find(view, menu, option, is_warm=False, evicts=True, left_s=left_s - menu.cold_s)
             if node is not None:
                 return rank, node
-        return None
+            first = rank if first is None else first
+        if first is None or menu.cold_s <= 0:
+            return None
+        node = self._ground.find(view, menu, options[first], is_warm=False, evicts=True, left_s=left_s - menu.cold_s)
+        if node is not None and not self._holds_slices and not menu.function.buffers:
+            node = yield from self._warming.make_way(
+                view, menu, options[first], waiting, lambda name: self._ground.allows(menu, name)
+            )
+        return None if node is None else (first, node)
 
     def _pass_over(
         self, line: Line, step: Step, now: float, options: list[int], costs: list[float]

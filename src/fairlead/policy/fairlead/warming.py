@@ -4,7 +4,7 @@ An instance is worth what it saves: requests per second that would come late if 
 started ahead where the plan has fewer than it needs, and may drive out idle instances that are worth less.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from math import ceil, inf, sqrt
 
 import numpy as np
@@ -19,6 +19,7 @@ _STARTING = 0.5  # share of a resource that planned starts may take at a time
 _MISSED = 0.03  # the same for starts beyond the plan
 _DEVIATIONS = 2.0
 _RETRY = 0.003  # of a cold start, before an instance that was missed is tried again
+_HORIZON = 4.0  # cold starts over which the requests that wait for an instance are spread to give its worth
 _WORTH_MORE = 1.5  # times the worth of what it drives out
 
 
@@ -65,12 +66,17 @@ class Warming:
         return sum(one.ready + one.starting for one in view.counts(function) if one.vgpus == share)
 
     def _wanted(self, function: str, share: float) -> int:
-        busy = self._outlook.busy.get((function, share), (0.0, 0))[0]
+        busy, option = self._outlook.busy.get((function, share), (0.0, 0))
         if not self._holds_slices:
-            return headcount(busy, _DEVIATIONS)
+            return max(1, min(headcount(busy, _DEVIATIONS), self._slots(function, option)))
         if self._margin[0] != self._outlook.version:
             self._margin = self._outlook.version, self._affordable_deviations()
         return max(1, ceil(busy + self._margin[1] * sqrt(busy)))
+
+    def _slots(self, function: str, option: int) -> int:
+        """How many instances of this size could run at the same time if there were no others."""
+        holding, amounts = self._menus[function].holding[option], self._supply.amounts
+        return int((amounts[holding > 0] / holding[holding > 0] + 1e-9).min())
 
     def _affordable_deviations(self) -> float:
         """The largest margin with which the planned instances fit side by side."""
@@ -122,10 +128,20 @@ class Warming:
         self.wake = min(self.wake, now + menu.cold_s + 1e-6)
         yield Warm(menu.name, configuration, node)
 
+    def _spare(self, view: View, function: str) -> int:
+        """Instances of a function beyond those that are wanted."""
+        return sum(
+            max(0, one.ready + one.starting - self._wanted(function, one.vgpus)) for one in view.counts(function)
+        )
+
     def worth(self, function: str) -> float:
         """Requests per second that an instance saves from being late, per GB that it keeps."""
         menu = self._menus[function]
-        return self._rate(function) / max(menu.function.memory_gb + menu.function.footprint_gb, 1e-3)
+        return self._rate(function) / self._memory_gb(menu)
+
+    @staticmethod
+    def _memory_gb(menu: Menu) -> float:
+        return max(menu.function.memory_gb + menu.function.footprint_gb, 1e-3)
 
     def _rate(self, function: str) -> float:
         total = 0.0
@@ -177,32 +193,46 @@ class Warming:
                     return node.name
         return None
 
-    def _free_memory(self, view: View, menu: Menu, option: int) -> Generator[Action, None, str | None]:
+    def make_way(
+        self, view: View, menu: Menu, option: int, waiting: int, allows: Callable[[str], bool]
+    ) -> Generator[Action, None, str | None]:
+        """Room for an instance that requests wait for, where what has to go is worth less; the node, or None."""
+        gain = waiting / (_HORIZON * menu.cold_s) / self._memory_gb(menu)
+        return (yield from self._free_memory(view, menu, option, gain, allows))
+
+    def _free_memory(
+        self,
+        view: View,
+        menu: Menu,
+        option: int,
+        gain: float = 0.0,
+        allows: Callable[[str], bool] = lambda node: True,
+    ) -> Generator[Action, None, str | None]:
         """Stop idle instances that are worth less than one of this function would be; gives the node, or None."""
         configuration, kind = menu.options[option]
-        worth = self.worth(menu.name) / _WORTH_MORE
+        worth = (self.worth(menu.name) + gain) / _WORTH_MORE
+        needed = configuration.memory_gb or menu.function.memory_gb
+        spare: dict[str, int] = {}
         best: tuple[float, str, list[int]] | None = None
         for node in view.nodes:
-            if node.kind != kind:
+            if node.kind != kind or not allows(node.name):
                 continue
-            victims, loss = [], 0.0
-            needed = configuration.memory_gb or menu.function.memory_gb
-            idle = sorted(view.idle(node.name), key=lambda one: (self.worth(one.function), one.id))
-            freed = 0.0
-            for one in idle:
-                value = self.worth(one.function)
-                if value >= worth or one.function == menu.name:
+            left = dict(spare)
+            values = []
+            for one in view.idle(node.name):
+                if one.function not in left:
+                    left[one.function] = spare[one.function] = self._spare(view, one.function)
+                left[one.function] -= 1
+                values.append((0.0 if left[one.function] >= 0 else self.worth(one.function), one.id, one))
+            victims, loss, freed = [], 0.0, 0.0
+            for value, _, one in sorted(values, key=lambda item: item[:2]):
+                if freed >= needed or value >= worth or one.function == menu.name:
                     break
                 victims.append(one.id)
                 loss += value * one.memory_gb
                 freed += one.memory_gb
-                if freed >= needed:
-                    break
-            if (
-                freed >= needed
-                and (best is None or loss < best[0])
-                and view.fits(menu.name, configuration, node.name, is_fresh=True)
-            ):
+            is_enough = freed >= needed and view.fits(menu.name, configuration, node.name, is_fresh=True)
+            if is_enough and (best is None or loss < best[0]):
                 best = loss, node.name, victims
         if best is None:
             return None
