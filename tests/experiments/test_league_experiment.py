@@ -22,3 +22,23 @@ def test_rows_are_cells_and_the_figure_is_the_heat_map(tmp_path, monkeypatch):
     (figure,) = found.figures
     assert figure.svg.startswith("<svg")
     assert len(list(tmp_path.glob("*/*.json"))) == 2
+
+
+def row(policy, regret, half_width=0.0):
+    return {"policy": policy, "regret": regret, "regret_half_width": half_width}
+
+
+def test_claims_are_decided_by_the_regrets_of_all_cells():
+    """`esg` is 20 points behind in one of two cells; `fairlead` is 0 and 0.8 points behind, 0.4 on average."""
+    rows = [row("esg", 0.0), row("esg", 0.2), row("fairlead", 0.0), row("fairlead", 0.008)]
+    assert [claim.verdict for claim in experiment.judge(rows)] == ["met", "met", "met"]
+
+
+def test_one_cell_that_is_behind_decides_against_level_everywhere():
+    rows = [row("esg", 0.0), row("fairlead", 0.03, 0.01), row("fairlead", 0.0)]
+    assert [claim.verdict for claim in experiment.judge(rows)] == ["not met", "not met", "not met"]
+
+
+def test_a_cell_with_a_wide_interval_decides_nothing():
+    rows = [row("esg", 0.05, 0.01), row("fairlead", 0.005, 0.01)]
+    assert [claim.verdict for claim in experiment.judge(rows)] == ["met", "not decided", "not decided"]

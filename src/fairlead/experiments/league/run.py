@@ -1,9 +1,10 @@
 """The core league: its standings, its heat map, and one row per scenario, load and policy."""
 
 from collections.abc import Iterator
+from math import isfinite, sqrt
 
 from fairlead.experiments.cases import Progress, origin, read_settings
-from fairlead.experiments.claims import Claim, Measured, above, decide
+from fairlead.experiments.claims import Claim, Measured, above, around, at_most, decide
 from fairlead.experiments.reproduction import Figure, Reproduction
 from fairlead.experiments.rows import Rows, measured
 from fairlead.league import Cache, catalogue, default_folder, run_league, standings, tabulate
@@ -13,6 +14,8 @@ from fairlead.league.plan import core_plan
 from fairlead.league.standing import LEVEL
 from fairlead.league.workers import cores
 
+_OURS = "fairlead"
+_MEAN_REGRET = 0.005
 _TITLE = "SLO attainment of every policy in the core league"
 
 
@@ -38,18 +41,35 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
 
 
 def judge(rows: Rows) -> Iterator[Claim]:
-    """Whether each policy is behind the best somewhere: in the cell where the interval shows that most clearly."""
-    worst: dict[str, Measured] = {}
+    """Whether each published policy is behind the best somewhere, and how `fairlead` compares with the best."""
+    regrets: dict[str, list[Measured]] = {}
     for row in rows:
         if row["regret"] is not None:
-            regret = measured(row, "regret")
-            if row["policy"] not in worst or regret.low > worst[row["policy"]].low:
-                worst[row["policy"]] = regret
-    if worst:
+            regrets.setdefault(row["policy"], []).append(measured(row, "regret"))
+    ours = regrets.pop(_OURS, [])
+    if regrets:
         yield decide(
-            "no dispatcher is level with the best in every cell",
+            "no other dispatcher is level with the best in every cell",
             above(LEVEL, f"each is more than {100 * LEVEL:g} point behind the best in at least one cell"),
-            *worst.values(),
+            *[max(found, key=lambda one: one.low) for found in regrets.values()],
+            paper="none: a claim of ours",
+            kind="own",
+        )
+    if ours:
+        yield decide(
+            "`fairlead` is level with the best in every cell",
+            at_most(LEVEL, f"at most {100 * LEVEL:g} point behind the best in every cell"),
+            *ours,
+            paper="none: a claim of ours",
+            kind="own",
+            note="docs/policies/fairlead.md says where it is behind.",
+        )
+        mean = sum(one.mean for one in ours) / len(ours)
+        half_width = sqrt(sum(((one.high - one.low) / 2) ** 2 for one in ours)) / len(ours)
+        yield decide(
+            "`fairlead` is behind the best by half a point on average",
+            at_most(_MEAN_REGRET),
+            around(mean, half_width if isfinite(half_width) else None),
             paper="none: a claim of ours",
             kind="own",
         )
