@@ -11,7 +11,7 @@ from math import ceil, inf, sqrt
 
 import numpy as np
 
-from fairlead.model import Invocation, Stage, Workflow
+from fairlead.model import Stage, Workflow
 from fairlead.policy.base import Site, View
 from fairlead.policy.fairlead.menu import Menu, Reals, Supply
 from fairlead.policy.fairlead.sizes import followers
@@ -51,6 +51,7 @@ class Step:
         self.kept: Reals = np.zeros(2)  # what its runs leave free for requests that cannot wait until they end
         self.option = 0  # planned for a request that was just admitted and is on schedule
         self._ranks: dict[tuple[int, int], tuple[list[int], list[float]]] = {}
+        self._least: dict[int, float] = {}
 
     def tabulate(self, surcharges: Reals, rate: float) -> None:
         """Work out the table, after those of the stages that follow."""
@@ -78,6 +79,7 @@ class Step:
         self.cost: Reals = total[self.best, np.arange(GRID + 1)]
         self.planned_bins = planned
         self._ranks.clear()
+        self._least.clear()
 
     @property
     def menu_wait_s(self) -> float:
@@ -107,16 +109,37 @@ class Step:
             found = self._ranks[key] = (order.tolist(), cost[order].tolist())
         return found
 
-    def ahead_cost(self, invocation: Invocation, now: float, option: int) -> float:
-        """What the stages after this one cost a waiting invocation that is run with this option now."""
-        after = self.bin(invocation.deadline - now) - int(self.bins[option])
-        return float(self.ahead[after]) if after >= 0 else inf
-
     def least_cost(self, left_s: float) -> float:
         """What finishing costs at least with so much time left, in full batches."""
-        after = self.bin(left_s) - self.bins
-        cost = np.where(after >= 0, self.ahead[np.clip(after, 0, GRID)], inf) + self.run_cost / self.menu.batch
-        return float(cost.min())
+        left = self.bin(left_s)
+        found = self._least.get(left)
+        if found is None:
+            after = left - self.bins
+            cost = np.where(after >= 0, self.ahead[np.clip(after, 0, GRID)], inf) + self.run_cost / self.menu.batch
+            found = self._least[left] = float(cost.min())
+        return found
+
+    def gains(self, worth: float, keys: Reals, now: float, waiting: int) -> tuple[Reals, Reals]:
+        """For each option, what it gains if all that would be late in it are passed over, and how many these are.
+
+        Args:
+            worth: What an answer is worth.
+            keys: By when the first of the line must have run, rising.
+            now: The instant.
+            waiting: How many wait in the line.
+        """
+        menu = self.menu
+        skipped = np.searchsorted(keys - now, menu.upper_s, side="left")
+        able = (skipped > 0) & (skipped < len(keys))
+        left_s = keys[np.minimum(skipped, len(keys) - 1)] + self.rest_s - now
+        bins = np.minimum(left_s * (1 - _HEADROOM) / self.grid_s + 1e-6, GRID).astype(int)
+        bins = np.where(left_s >= self.slo_s, GRID, bins) - self.bins
+        ahead = np.where(able & (bins >= 0), self.ahead[np.clip(bins, 0, GRID)], inf)
+        members = np.minimum(menu.batch, waiting - skipped)
+        gains: Reals = np.full(len(menu), -inf)
+        known = np.isfinite(ahead)
+        gains[known] = members[known] * (worth - ahead[known]) - self.run_cost[known]
+        return gains, skipped.astype(float)
 
 
 class Flow:

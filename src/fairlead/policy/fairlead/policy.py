@@ -8,6 +8,7 @@ believed is corrected by what is observed, node by node (Darly). What is scarce 
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from math import inf
 
 import numpy as np
@@ -119,24 +120,32 @@ class Fairlead(Policy):
 
     def _dispatch(self, view: View) -> Iterator[Action]:
         """Serve lines by laxity: by how long the first can still wait and then run as it is best run."""
-        closed: set[tuple[str, str]] = set()
-        while True:
-            heads = []
-            for name, line in self._lines.items():
-                if line and name not in closed:
-                    yield from self._clean(view, line)
-                    if line and not line.is_stuck(self._epoch):
-                        heads.append((self._laxity_s(view, line), line.first().ready, name))
-            if not heads:
-                return
-            for *_, name in sorted(heads):
-                has_started = False
-                for action in self._serve(view, self._lines[name]):
-                    has_started |= isinstance(action, Start)
-                    yield action
-                if has_started:
-                    break  # its next in line may be less urgent than others now
-                closed.add(name)
+        heads: list[tuple[float, float, tuple[str, str], int]] = []
+        for name in self._lines:
+            yield from self._enlist(view, name, heads)
+        while heads:
+            _, _, name, head = heappop(heads)
+            line = self._lines[name]
+            if not line or line.first().id != head:  # it went with a batch of another line
+                yield from self._enlist(view, name, heads)
+                continue
+            has_started = False
+            for action in self._serve(view, line):
+                has_started |= isinstance(action, Start)
+                yield action
+            if has_started:
+                yield from self._enlist(view, name, heads)
+
+    def _enlist(
+        self, view: View, name: tuple[str, str], heads: list[tuple[float, float, tuple[str, str], int]]
+    ) -> Iterator[Action]:
+        """Put a line among those to be served, unless nothing can be started for its first."""
+        line = self._lines[name]
+        if line:
+            yield from self._clean(view, line)
+            if line and not line.is_stuck(self._epoch):
+                head = line.first()
+                heappush(heads, (self._laxity_s(view, line), head.ready, name, head.id))
 
     def _laxity_s(self, view: View, line: Line) -> float:
         options, _ = line.step.ranked(line.first().deadline - view.now, line.waiting)
@@ -284,20 +293,21 @@ class Fairlead(Policy):
         worth = _MARGIN * self._outlook.flows[step.workflow].fresh_cost
         if not np.isfinite(worth):
             return 0, options, costs
-        best_gain, best = -inf, None
-        for option, cost in list(zip(options, costs, strict=True))[:8]:
-            best_gain = max(best_gain, min(float(menu.batch[option]), line.waiting) * (worth - cost))
+        members = min(line.waiting, int(menu.batches[-1]))
+        best = max(
+            (
+                min(float(menu.batch[one]), members) * (worth - cost)
+                for one, cost in zip(options[:8], costs, strict=False)
+            ),
+            default=-inf,
+        )
         loss = max(0.0, worth - step.least_cost(line.first().deadline - now))
-        first = np.searchsorted(np.array(keys) - now, menu.upper_s, side="left")
-        for option in np.flatnonzero((first > 0) & (first < len(keys))).tolist():
-            skip = int(first[option])
-            members = min(float(menu.batch[option]), len(line) - skip)
-            gain = members * (worth - step.ahead_cost(line.at(skip), now, option)) - float(step.run_cost[option])
-            if np.isfinite(gain) and gain - skip * loss > best_gain:
-                best_gain, best = gain - skip * loss, (skip, option)
-        if best is None:
+        gains, skipped = step.gains(worth, np.array(keys), now, len(line))
+        gains = gains - skipped * loss
+        option = int(gains.argmax())
+        if gains[option] <= best:
             return 0, options, costs
-        return best[0], [best[1]], [0.0]
+        return int(skipped[option]), [option], [0.0]
 
     def _start(self, view: View, line: Line, option: int, node: str, skipped: int) -> Iterator[Action]:
         menu, now = line.menu, view.now
