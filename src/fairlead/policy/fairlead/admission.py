@@ -129,9 +129,10 @@ class Admission:
     def leaves_room(self, step: Step, needed: Reals) -> bool:
         """Whether a run of this stage leaves what is kept for requests that cannot wait until it ends.
 
-        At least one such run is allowed at a time.
+        Their own runs use what is kept. At least one run of other workflows is allowed at a time.
         """
-        held = sum((run.held for run in self.running if run.step.kept.any()), np.zeros(2))
+        others = (run.held for run in self.running if run.step.workflow not in step.kept_for)
+        held = sum(others, np.zeros(2))
         limit = self._outlook.supply.usable - step.kept
         return not held.any() or not ((held + 0.5 * needed > limit) & (needed > 0)).any()
 

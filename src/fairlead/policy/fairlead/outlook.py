@@ -49,6 +49,7 @@ class Step:
         self.usd_limit = inf  # what one run here may cost for the workflow to stay within its budget
         self.usd_after = 0.0  # least that the stages after it cost per run here
         self.kept: Reals = np.zeros(2)  # what its runs leave free for requests that cannot wait until they end
+        self.kept_for: frozenset[str] = frozenset()  # the workflows of these requests
         self.option = 0  # planned for a request that was just admitted and is on schedule
         self._ranks: dict[tuple[int, int], tuple[list[int], list[float]]] = {}
         self._least: dict[int, float] = {}
@@ -347,9 +348,9 @@ class Outlook:
         for flow in self.flows.values():
             for step in flow.backwards if flow.can_run else ():
                 run_s = float(step.menu.mean_s[step.option])
-                step.kept = sum(
-                    (need for slack_s, one, need in hasty if slack_s < run_s and one is not flow), np.zeros(2)
-                )
+                ahead = [(one, need) for slack_s, one, need in hasty if slack_s < run_s and one is not flow]
+                step.kept = sum((need for _, need in ahead), np.zeros(2))
+                step.kept_for = frozenset(one.workflow.name for one, _ in ahead)
 
 
 def headcount(busy: float, deviations: float) -> int:
