@@ -1,1 +1,1 @@
-"""The default policy: plans, admits, places and warms by one model of what the cluster can still do in time."""
+"""One policy for all: plans, admits, places and warms by one model of what the cluster can still do in time."""

@@ -102,7 +102,7 @@ class Ground:
             self._slow += (after > _UNEVEN) - (before > _UNEVEN)
 
     def find(self, view: View, menu: Menu, option: int, *, is_warm: bool, evicts: bool, left_s: float) -> str | None:
-        """A node for an option, where it would be done in so many seconds; None if there is none.
+        """A node where an option would be done within `left_s` seconds; None if there is none.
 
         Args:
             view: What is now.

@@ -148,7 +148,7 @@ class Menu:
             self._arrange()
 
     def smallest_for(self, option: int, members: int) -> int:
-        """Of the options of the same size, the one with the smallest batch that holds so many members."""
+        """Of the options of the same size, the one with the smallest batch that holds `members` invocations."""
         key = (option, members)
         found = self._smallest.get(key)
         if found is None:

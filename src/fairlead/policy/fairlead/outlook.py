@@ -97,7 +97,7 @@ class Step:
         return GRID if seconds >= self.slo_s else int(seconds * (1 - _HEADROOM) / self.grid_s + 1e-6)
 
     def ranked(self, left_s: float, waiting: int) -> tuple[list[int], list[float]]:
-        """The options that are in time for the first of so many that wait, best first, with their costs per run."""
+        """The options that are in time for the first of `waiting` invocations, best first, with their costs per run."""
         left = self.bin(left_s)
         key = (left, min(waiting, int(self.menu.batches[-1])))
         found = self._ranks.get(key)
@@ -354,5 +354,5 @@ class Outlook:
 
 
 def headcount(busy: float, deviations: float) -> int:
-    """Instances that suffice for so many that are busy on average, with a margin of standard deviations."""
+    """Returns an instance count for `busy` busy ones on average, with a margin of `deviations` standard deviations."""
     return ceil(busy + deviations * sqrt(busy) + 0.5)

@@ -1,4 +1,4 @@
-"""One policy for all workflows and clusters: the default.
+"""One policy for all workflows and clusters.
 
 It unites what the papers contribute. Configurations are planned over the whole rest of a workflow under the time that
 is left (ESG). A request is admitted by predicted finish, before any work is spent on it (UCB/EECS-2022-88, 4;

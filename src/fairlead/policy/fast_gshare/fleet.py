@@ -19,7 +19,7 @@ from fairlead.profile import Estimate
 Spot = tuple[str, int | None]  # node and device; None for what needs no accelerator
 
 _WHOLE = 1000  # all of a GPU's time
-_AS_FAST = 1.1  # up to so many times the shortest time counts as about as fast: observed times differ by chance
+_AS_FAST = 1.1  # times up to this factor above the shortest count as equal: observed times differ by chance
 
 
 @dataclass(eq=False)

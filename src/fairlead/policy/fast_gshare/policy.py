@@ -283,7 +283,7 @@ class FastGshare(Policy):
         yield Warm(*_where(pod))
 
     def _can_warm(self, view: View, pod: Pod, instances: int) -> bool:
-        """Whether an instance can be started for a pod now, if there are so many in its place.
+        """Whether an instance can be started for a pod now, given how many are in its place.
 
         The general answer is that of `Capacity.can_warm`, which looks at every instance of the function. None of them
         has to be looked at where there is none, nor on a shared device while one that was warmed for another starts.
