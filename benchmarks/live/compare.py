@@ -1,6 +1,7 @@
 """Two versions of Fairlead under the same load, interleaved: is the new one slower?
 
-Both run with this Python and the sources of their own checkout; the app and the load generator are this checkout's.
+Both run with this Python, the sources of their own checkout and its default policy; the app and the load generator are
+this checkout's.
 """
 
 import subprocess
@@ -85,7 +86,7 @@ def versions(baseline: Path) -> list[System]:
             System(
                 name=name,
                 label=f"{name} ({root})",
-                commands={stage: fairlead_command(stage, "punctual") for stage in (NOOP, BATCHED)},
+                commands={stage: fairlead_command(stage) for stage in (NOOP, BATCHED)},
                 paths={stage: f"/v1/workflows/{stage}" for stage in (NOOP, BATCHED)},
                 environment={"PYTHONPATH": str(source)},
             )

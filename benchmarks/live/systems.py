@@ -59,7 +59,7 @@ def systems(ray_python: Path) -> list[System]:
             )
             for name, policy, label in (
                 (FAIRLEAD_FIFO, "fifo", "Fairlead, `fifo` (one at a time)"),
-                (FAIRLEAD, "punctual", "Fairlead, `punctual`"),
+                (FAIRLEAD, "fairlead", "Fairlead"),
             )
         ),
     ]
@@ -76,12 +76,13 @@ def _ray(python: Path, stage: str, setup: str) -> Command:
     ]
 
 
-def fairlead_command(stage: str, policy: str) -> Command:
+def fairlead_command(stage: str, policy: str | None = None) -> Command:
     """How `fairlead serve` is started for a stage; which Fairlead that is, the environment says."""
     app = "batches" if stage == BATCHED else "noops"
     return lambda folder: [
         *(sys.executable, "-m", "fairlead", "serve", f"{HERE / 'app.py'}:{app}"),
-        *("--policy", policy, "--port", "0", "--state", str(folder)),
+        *(() if policy is None else ("--policy", policy)),
+        *("--port", "0", "--state", str(folder)),
     ]
 
 

@@ -64,7 +64,7 @@ class App:
         name: str,
         *,
         nodes: Sequence[NodeSpec] = (),
-        policy: str = "punctual",
+        policy: str = "fairlead",
         parameters: Mapping[str, object] = MappingProxyType({}),
         warm_up: bool = True,
     ) -> None:

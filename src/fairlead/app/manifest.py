@@ -129,6 +129,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     functions: tuple[FunctionSpec, ...]
     workflows: tuple[WorkflowSpec, ...]
     nodes: tuple[NodeSpec, ...] = ()
-    policy: str = "punctual"
+    policy: str = "fairlead"
     parameters: Mapping[str, object] = {}
     warm_up: bool = True

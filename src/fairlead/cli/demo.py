@@ -37,7 +37,7 @@ class _Rival(NamedTuple):
 
 RIVALS = (
     _Rival("fifo", ("--policy", "fifo", "--set", "policy.batching=deadline")),
-    _Rival("punctual", ("--policy", "punctual")),
+    _Rival("fairlead", ("--policy", "fairlead")),
 )
 """First come, first served, with batches; and the default. The same app, machine and load."""
 
@@ -78,7 +78,7 @@ def demo(
     write_traces(recordings[-1:], trace)
     console.print(
         f"\nCharts    {page} (open it in a browser)\n"
-        f"Timeline  {trace} (punctual; open it in Perfetto, ui.perfetto.dev)\n"
+        f"Timeline  {trace} (fairlead; open it in Perfetto, ui.perfetto.dev)\n"
         f"Next      {_program()} serve {app}    then    {_program()} load http://127.0.0.1:8000 --rate 100\n"
         f"          {_program()} replay {runs[-1]} --policy clockwork    the same minute under another policy",
         soft_wrap=True,

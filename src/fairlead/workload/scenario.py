@@ -98,7 +98,7 @@ class Scenario:
     description: str = ""
     duration_s: float = 60.0
     warmup_s: float = 0.0
-    policy: PolicyChoice = PolicyChoice(name="fifo")
+    policy: PolicyChoice = PolicyChoice(name="fairlead")
     scaler: PolicyChoice | None = None
     control_period_s: float = 10.0
     decision: DecisionTime = DecisionTime()

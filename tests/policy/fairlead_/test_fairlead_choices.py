@@ -87,6 +87,20 @@ class TestRefusals:
         assert [start.batch[0].request for start in of(Start, actions)] == [0]
 
 
+class TestDeadlinesOfClients:
+    @pytest.mark.parametrize("slo_s", [inf, 60.0], ids=["no-objective", "a-longer-objective"])
+    def test_what_a_client_gives_counts_instead_of_the_objective(self, slo_s):
+        """Within 0.6 s only 4 vCPUs are in time, whatever the workflow's objective would allow."""
+        where = scenario(SIZES, slo_s=slo_s)
+        (start,) = of(Start, decisions(Fairlead(), 0.6, scenario=where))
+        assert start.configuration == LARGE
+
+    def test_a_refused_request_is_not_counted_among_those_that_wait(self):
+        """Twelve come at once, there is time for ten; the batches that follow are those of ten."""
+        actions = decisions(Fairlead(), *[10.0] * 12, scenario=scenario(1.0, slo_s=10.0, on=ONE))
+        assert [refusal.request for refusal in of(Reject, actions)] == [10, 11]
+
+
 class TestColdStarts:
     def test_a_cold_start_shorter_than_the_objective_is_waited_for(self):
         recording = run(scenario(declared(0.1, cold_start_s=2.0), slo_s=5.0))
@@ -99,7 +113,7 @@ class TestColdStarts:
         assert not of(Reject, actions)
         requests = run(where).requests
         assert requests["outcome"].to_list() == ["dropped"]
-        assert requests["end"].to_list() == pytest.approx([0.4], abs=1e-3)
+        assert requests["end"].to_list() == pytest.approx([0.398], abs=1e-3)  # 2 ms are for the reply
 
 
 class TestBatches:
@@ -157,6 +171,13 @@ class TestBudgets:
 
 
 class TestOrder:
+    def test_a_batch_that_can_still_fill_lets_others_go_first(self):
+        """A request takes 10 ms, then 40 ms that up to eight share: 15 ms each in full batches, which 60 a second need."""
+        wide = declared(Table(tuple(Row(batch=batch, seconds=0.04) for batch in range(1, 9))))
+        arrivals = tuple(i / 60 for i in range(600))
+        recording = run(scenario({"short": declared(0.01), "wide": wide}, slo_s=1.0, arrivals=arrivals, on=ONE))
+        assert (recording.requests["outcome"] == "completed").mean() > 0.9
+
     def test_the_most_urgent_goes_first(self):
         actions = decisions(Fairlead(), 9.0, 3.0, 5.0, scenario=scenario(1.0, slo_s=9.0, on=ONE))
         assert [start.batch[0].request for start in of(Start, actions)] == [1]

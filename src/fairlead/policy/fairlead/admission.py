@@ -14,6 +14,7 @@ _BINS = 16  # per objective: how finely admitted work is told apart by its deadl
 _LEAST_WINDOW, _MOST_WINDOW = 0.1, 2.0
 _LOSING = 0.02  # share of requests that is dropped from which on batches are filled at the cost of the most urgent
 _WASTE = 0.05  # share of the work that may be wasted on requests that are given up
+_COSTLY = 0.12  # what a request that has to wait may cost more than one that starts at once, over the load
 _CALM = 0.7  # use of a resource up to which no request is refused for the sake of others
 _FULL = 0.6  # use of a resource from which on waste is taken for a lack of room
 
@@ -44,10 +45,11 @@ class Run:
 class _Open:
     """An admitted request: the planned use that is still ahead, and where it is counted."""
 
-    __slots__ = ("bin", "flow", "left", "spent")
+    __slots__ = ("bin", "deadline", "flow", "left", "spent")
 
-    def __init__(self, flow: Flow, bin: int, left: Reals) -> None:
-        self.flow, self.bin, self.left, self.spent = flow, bin, left, 0.0
+    def __init__(self, flow: Flow, deadline: float, left: Reals) -> None:
+        self.flow, self.deadline, self.left, self.spent = flow, deadline, left, 0.0
+        self.bin = _bin(flow, deadline)
 
 
 class _Bin:
@@ -58,6 +60,10 @@ class _Bin:
     def __init__(self, size: int) -> None:
         self.work: Reals = np.zeros(size)
         self.requests = 0
+
+
+def _bin(flow: Flow, deadline: float) -> int:
+    return int(deadline / flow.slo_s * _BINS)
 
 
 class Admission:
@@ -76,8 +82,14 @@ class Admission:
         self._closed = self._dropped = 0.0  # requests, with exponential forgetting
         self._used: Reals = np.zeros(len(outlook.supply.amounts))
 
-    def admit(self, request: Request, now: float) -> Refusal | None:
-        """Count a request as promised, or say why that cannot be."""
+    def admit(self, request: Request, now: float, start: float) -> Refusal | None:
+        """Count a request as promised, or say why that cannot be.
+
+        Args:
+            request: The request.
+            now: The instant.
+            start: When a run can be started at the earliest.
+        """
         flow = self._outlook.flows[request.workflow]
         if not flow.can_run:
             return Refusal("no node can run all of its functions")
@@ -85,14 +97,16 @@ class Admission:
         if left_s < flow.fastest_s:
             takes, due = f"it takes at least {flow.fastest_s:.3g} s", f"it is due in {left_s:.3g} s"
             return Refusal(f"it cannot be answered in time: {takes}, and {due}")
-        refusal = self._refusal(request, flow, left_s, now) if left_s < inf else None
+        refusal = self._refusal(request, flow, left_s, now, start) if left_s < inf else None
         if refusal is None and left_s < inf:  # work without a deadline goes last, so it is in the way of nothing
-            at = int(request.deadline / flow.first[0].slo_s * _BINS)
-            self._open[request.id] = _Open(flow, at, flow.use)
-            self._add(flow, at, flow.use, 1)
+            found = self._open[request.id] = _Open(flow, request.deadline, flow.use)
+            self._add(flow, found.bin, flow.use, 1)
         return refusal
 
-    def _refusal(self, request: Request, flow: Flow, left_s: float, now: float) -> Refusal | None:
+    def _refusal(self, request: Request, flow: Flow, left_s: float, now: float, start: float) -> Refusal | None:
+        is_pressed = start > now and self._outlook.is_short and flow.share == 1
+        if is_pressed and flow.is_costly(left_s - (start - now), 1 + _COSTLY / self._outlook.load):
+            return Refusal("all is busy until it could be in time in a small batch only, or not at all", start - now)
         need = flow.use
         matters = need > 0
         room = min(1.0, self.window * flow.backlog) * self._outlook.supply.usable * left_s
@@ -118,7 +132,7 @@ class Admission:
         per_s = flow.share * flow.rate
         name = flow.workflow.name
         since, tokens = self._tokens.get(name, (now, 1.0))
-        tokens = min(tokens + (now - since) * per_s, 1.0 + 0.5 * per_s * flow.first[0].slo_s)
+        tokens = min(tokens + (now - since) * per_s, 1.0 + 0.5 * per_s * flow.slo_s)
         if tokens < 1:
             self._tokens[name] = now, tokens
             what = "its workflow has had its share of a cluster that cannot serve all requests"
@@ -140,7 +154,7 @@ class Admission:
         """Promised work that is due before this instant."""
         total: Reals = np.zeros(len(self._total))
         for name, bins in self._work.items():
-            last = int(deadline / self._outlook.flows[name].first[0].slo_s * _BINS)
+            last = _bin(self._outlook.flows[name], deadline)
             for at, bin in bins.items():
                 if at <= last:
                     total = total + bin.work
@@ -156,6 +170,17 @@ class Admission:
         if not bin.requests:
             del bins[at]
         self._total = np.maximum(self._total + work, 0.0)
+
+    def sort_again(self, flow: Flow) -> None:
+        """Count what is open of a workflow anew: its requests have other deadlines than before."""
+        bins: dict[int, _Bin] = {}
+        for found in self._open.values():
+            if found.flow is flow:
+                found.bin = _bin(flow, found.deadline)
+                bin = bins.setdefault(found.bin, _Bin(len(found.left)))
+                bin.work = bin.work + found.left
+                bin.requests += 1
+        self._work[flow.workflow.name] = bins
 
     def started(self, request: int, cost: float, used: Reals) -> None:
         """Note work that is spent on a request."""

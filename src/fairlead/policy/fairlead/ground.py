@@ -75,6 +75,11 @@ class Ground:
             self._supply.count(self._nodes.values())
             self._slow = sum(self.pace[name] > _UNEVEN for name in self._nodes)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether own runs take all vCPUs of all nodes, so that nothing more can be started."""
+        return all(self.busy[name] >= node.overcommit - 1e-9 for name, node in self._nodes.items())
+
     def part(self, node: str, menu: Menu, option: int) -> float:
         """The share of a node that a run uses."""
         found = self._nodes.get(node)

@@ -73,8 +73,8 @@ class Line:
 
     def _pop(self, view: View, most: int, skipped: int) -> Iterator[Invocation]:
         while most and len(self._items) > skipped:
-            invocation = self._items[skipped][2]
-            self.discard(invocation)
+            _, number, invocation = self._items.pop(skipped)
+            del self._keys[number]
             if view.is_waiting(invocation):
                 most -= 1
                 yield invocation

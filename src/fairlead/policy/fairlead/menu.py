@@ -57,6 +57,11 @@ class Supply:
         for node in nodes:
             self.amounts += node.speed * np.array([node.vcpus, sum(device.vgpus for device in node.devices)])
 
+    def slots(self, holding: Reals) -> int:
+        """How many runs that take so much of each resource can go on at the same time without others, at least 1."""
+        taken = holding > 0
+        return max(1, int((self.amounts[taken] / holding[taken] + 1e-9).min()))
+
     def part(self, kind: str, vgpus: float) -> float:
         """vGPUs of a device that no other instance can use while one has this share."""
         return _MIG_PART.get(int(vgpus), vgpus) if self._is_mig[kind] else vgpus

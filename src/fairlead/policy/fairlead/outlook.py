@@ -7,11 +7,11 @@ it.
 """
 
 from collections.abc import Mapping
-from math import ceil, inf, sqrt
+from math import ceil, exp, inf, isfinite, log, sqrt
 
 import numpy as np
 
-from fairlead.model import Stage, Workflow
+from fairlead.model import Request, Stage, Workflow
 from fairlead.policy.base import Site, View
 from fairlead.policy.fairlead.menu import Menu, Reals, Supply
 from fairlead.policy.fairlead.sizes import followers
@@ -20,6 +20,8 @@ from fairlead.policy.kit.expected import expected_counts
 GRID = 160  # parts into which an objective is divided
 _NO_OBJECTIVE_S = 60.0
 _HEADROOM = 0.03  # share of the time left that stays unplanned
+_REPLY_S = 0.002  # until an answer that is there has reached its client
+_MOST_REPLY = 0.03  # of the objective, at most
 _TARGET = 0.85  # planned use of a resource beyond which its price rises
 _MOST_PRICE = 200.0
 _ROUNDS = 4  # of price changes per refresh
@@ -29,6 +31,8 @@ _MOST_WAIT = 0.05  # of the objective, at most
 _FLOOR = 0.65  # of an equal share of what can be answered that every workflow gets in overload
 _WINDOW_S = 8.0  # over which arrival rates are averaged
 _SLOW_WINDOW_S = 60.0
+_GIVEN = 0.05  # weight of the newest request in the mean of what requests are given
+_OFF = 1.25  # how far that may be from what the tables are for
 _KEPT = 1.0  # times the expected use of requests that cannot wait, which longer runs leave free
 _MOST_RANKED = 48
 
@@ -43,16 +47,22 @@ class Step:
         self.visits = visits  # expected runs per request
         self.is_first = not stage.after
         self.after: list[tuple[float, Step]] = []  # with the expected runs there per run here
-        self.slo_s = workflow.slo.latency_s if workflow.slo.latency_s < inf else _NO_OBJECTIVE_S
-        self.grid_s = self.slo_s / GRID
+        self.scale(workflow.slo.latency_s if workflow.slo.latency_s < inf else _NO_OBJECTIVE_S)
         self.rest_s = 0.0  # least time of all that follows, transfer included
         self.usd_limit = inf  # what one run here may cost for the workflow to stay within its budget
         self.usd_after = 0.0  # least that the stages after it cost per run here
         self.kept: Reals = np.zeros(2)  # what its runs leave free for requests that cannot wait until they end
+        self.keeps = False  # whether that is anything
         self.kept_for: frozenset[str] = frozenset()  # the workflows of these requests
         self.option = 0  # planned for a request that was just admitted and is on schedule
         self._ranks: dict[tuple[int, int], tuple[list[int], list[float]]] = {}
         self._least: dict[int, float] = {}
+
+    def scale(self, slo_s: float) -> None:
+        """Have the table reach so far; it must be worked out then."""
+        self.slo_s = slo_s
+        self.grid_s = slo_s / GRID
+        self.reply_s = min(_REPLY_S, _MOST_REPLY * slo_s)
 
     def tabulate(self, surcharges: Reals, rate: float) -> None:
         """Work out the table, after those of the stages that follow."""
@@ -94,7 +104,9 @@ class Step:
 
     def bin(self, seconds: float) -> int:
         """The entry of the table for so much time left; negative if there is none."""
-        return GRID if seconds >= self.slo_s else int(seconds * (1 - _HEADROOM) / self.grid_s + 1e-6)
+        if seconds >= self.slo_s:
+            return GRID
+        return int((seconds - self.reply_s) * (1 - _HEADROOM) / self.grid_s + 1e-6)
 
     def ranked(self, left_s: float, waiting: int) -> tuple[list[int], list[float]]:
         """The options that are in time for the first of `waiting` invocations, best first, with their costs per run."""
@@ -109,6 +121,11 @@ class Step:
             order = order[np.isfinite(cost[order])]
             found = self._ranks[key] = (order.tolist(), cost[order].tolist())
         return found
+
+    def planned_batch(self, left_s: float) -> int:
+        """How many the plan would have run together with so much time left, the time until they are there included."""
+        left = self.bin(left_s)
+        return int(self.menu.batch[self.best[left]]) if left >= 0 and np.isfinite(self.cost[left]) else 1
 
     def least_cost(self, left_s: float) -> float:
         """What finishing costs at least with so much time left, in full batches."""
@@ -160,6 +177,9 @@ class Flow:
         self.first = [step for step in self.backwards if step.is_first]
         self.can_run = all(len(step.menu) for step in self.backwards)
         self.is_flexible = any(step.menu.vgpus.any() and not step.menu.vgpus.all() for step in self.backwards)
+        self.is_due = workflow.slo.latency_s < inf  # whether its requests have deadlines
+        self._given = log(self.slo_s) if self.is_due else None  # logarithm of the time that requests are given, a mean
+        self.fastest_s = inf  # the least time in which a request can be answered
         self.arrived = 0
         self.rate = 0.0
         self.slow_rate = 0.0
@@ -178,14 +198,29 @@ class Flow:
             step.usd_limit = (least[step.name] + spare_usd) / max(step.visits, 1e-12)
 
     @property
-    def fastest_s(self) -> float:
-        """The least time in which a request can be answered."""
-        return max(step.rest_s + step.menu.fastest_s for step in self.first)
+    def slo_s(self) -> float:
+        """The time that a request has: the objective, or what clients give where they say something else."""
+        return self.first[0].slo_s
+
+    def arrive(self, left_s: float) -> bool:
+        """Count a request that has so much time; tells whether the tables must be worked out for another time."""
+        self.arrived += 1
+        if not self.fastest_s <= left_s < inf:
+            return False
+        self.is_due = True
+        self._given = log(left_s) if self._given is None else self._given + _GIVEN * (log(left_s) - self._given)
+        slo_s = exp(self._given)
+        if 1 / _OFF < slo_s / self.slo_s < _OFF:
+            return False
+        for step in self.backwards:
+            step.scale(slo_s)
+        return True
 
     def tabulate(self, surcharges: Reals, rates: Mapping[str, float]) -> None:
         """Work out the tables of all steps, and the plan of a request that starts now."""
         for step in self.backwards:
             step.tabulate(surcharges, rates[step.menu.name])
+        self.fastest_s = max(step.reply_s + step.rest_s + step.menu.fastest_s for step in self.first)
         start = int(GRID * (1 - _HEADROOM))
         left: dict[str, int] = {}
         self.use = np.zeros(2)
@@ -205,6 +240,11 @@ class Flow:
             float(step.run_cost[step.option]) / float(step.menu.batch[step.option]) * step.visits
             for step in self.backwards
         )
+
+    def is_costly(self, left_s: float, times: float) -> bool:
+        """Whether a request with so much time left costs more than this many times what a new one does."""
+        cost = sum(step.visits * step.least_cost(left_s) for step in self.first)
+        return isfinite(self.fresh_cost) and cost > times * self.fresh_cost
 
     def _mean_remaining(self, left: Mapping[str, int], start: int) -> float:
         """The part of its work that a request on schedule still has ahead, on average over its time in the cluster.
@@ -227,8 +267,6 @@ class Outlook:
         self.menus = menus
         self.supply = supply
         self.flows = {name: Flow(workflow, menus) for name, workflow in site.workflows.items()}
-        slos = [flow.workflow.slo.latency_s for flow in self.flows.values() if flow.workflow.slo.latency_s < inf]
-        self.period_s = min(max(5 * min(slos, default=1.0), 0.1), 2.0)
         self.prices: Reals = np.ones(2)  # times the base price
         self.rates = dict.fromkeys(menus, 0.0)
         self.busy: dict[tuple[str, float], tuple[float, int]] = {}
@@ -236,13 +274,21 @@ class Outlook:
         self._is_first = True
         self.version = 0  # of the model, one more with every refresh
         self.is_losing = False  # whether requests are being dropped
+        self.is_short = False  # whether a resource is short by the plan
         self.due = 0.0
         self._tabulate()
+
+    def arrive(self, request: Request, now: float) -> bool:
+        """Count a request; tells whether its workflow has other deadlines than the model was for, and now has these."""
+        is_new = self.flows[request.workflow].arrive(request.deadline - now)
+        if is_new:
+            self._tabulate()
+        return is_new
 
     @property
     def is_scarce(self) -> bool:
         """Whether a resource is short, by the plan or by requests that had to be dropped."""
-        return self.is_losing or bool(self.prices.max() > 1.02)
+        return self.is_losing or self.is_short
 
     def refresh(self, view: View) -> bool:
         """Bring the model up to date if it is time; tells whether it was."""
@@ -273,6 +319,7 @@ class Outlook:
             self.prices = np.clip(self.prices * np.exp(np.clip(step * over, -0.7, 0.7)), 1.0, _MOST_PRICE)
             step *= 0.7
         self._tabulate()
+        self.is_short = bool(self.prices.max() > 1.02)
         self._share_out()
         self._keep_room()
         self.version += 1
@@ -302,6 +349,8 @@ class Outlook:
         return float((self._use[there] / self.supply.usable[there]).max()) if there.any() else 0.0
 
     def _tabulate(self) -> None:
+        slos = [flow.slo_s for flow in self.flows.values() if flow.is_due]
+        self.period_s = min(max(5 * min(slos, default=1.0), 0.1), 2.0)  # between two refreshes
         surcharges = self.supply.usd_per_s * (self.prices - 1)
         self._use: Reals = np.zeros(2)
         busy: dict[tuple[str, float], tuple[float, int]] = {}
@@ -341,15 +390,16 @@ class Outlook:
     def _keep_room(self) -> None:
         """For each stage, what its runs must leave free: room for requests that cannot wait until such a run ends."""
         hasty = [
-            (flow.first[0].slo_s - flow.fastest_s, flow, _KEPT * flow.share * flow.rate * flow.use)
+            (flow.slo_s - flow.fastest_s, flow, _KEPT * flow.share * flow.rate * flow.use)
             for flow in self.flows.values()
-            if flow.can_run and flow.workflow.slo.latency_s < inf and flow.rate > 0
+            if flow.can_run and flow.is_due and flow.rate > 0
         ]
         for flow in self.flows.values():
             for step in flow.backwards if flow.can_run else ():
                 run_s = float(step.menu.mean_s[step.option])
                 ahead = [(one, need) for slack_s, one, need in hasty if slack_s < run_s and one is not flow]
                 step.kept = sum((need for _, need in ahead), np.zeros(2))
+                step.keeps = bool(ahead)
                 step.kept_for = frozenset(one.workflow.name for one, _ in ahead)
 
 

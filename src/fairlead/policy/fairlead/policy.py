@@ -6,7 +6,7 @@ Clockwork). Runs go where their instance or weights are (KaaS). Instances are st
 believed is corrected by what is observed, node by node (Darly). What is scarce has a price.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -52,6 +52,7 @@ class Fairlead(Policy):
         for line in self._lines.values():
             line.siblings = [one for one in self._lines.values() if one.menu is line.menu and one is not line]
         self._runs: dict[int, Run] = {}  # by invocation
+        self._ready: Sequence[Invocation] = ()  # since the last decision
         self._bills_cold = site.cluster.price.bill_cold_start
         self._epoch = 0
         self._woken = -inf
@@ -65,6 +66,7 @@ class Fairlead(Policy):
             self._refreshed = view.now
             self._epoch += 1
         yield from self._admit(view)
+        self._line_up(view)
         yield from self._dispatch(view)
         yield from self._warming.provide(view)
         yield from self._look_again(view)
@@ -81,10 +83,7 @@ class Fairlead(Policy):
             self._ended(record)
         for closed in changes.closed:
             self._admission.close(closed.request.id, is_wasted=False)
-        for invocation in changes.ready:
-            line = self._lines.get((invocation.workflow, invocation.stage))
-            if line is not None and view.is_waiting(invocation):
-                line.add(invocation, invocation.deadline - line.step.rest_s)
+        self._ready = changes.ready
 
     def _ended(self, record: Record) -> None:
         if record.outcome == "done":
@@ -107,24 +106,55 @@ class Fairlead(Policy):
     # --- admission -------------------------------------------------------------------------------------------------
 
     def _admit(self, view: View) -> Iterator[Action]:
+        is_full = bool(view.fresh) and self._ground.is_full
+        soonest = min((run.end for run in self._admission.running), default=view.now) if is_full else view.now
         for request in view.fresh:
-            self._outlook.flows[request.workflow].arrived += 1
-            refusal = self._admission.admit(request, view.now)
+            if self._outlook.arrive(request, view.now):
+                self._admission.sort_again(self._outlook.flows[request.workflow])
+            start = view.now
+            if is_full:
+                start = max(start, soonest)
+                start += self._ahead_s(request.workflow, request.deadline - start)
+            refusal = self._admission.admit(request, view.now, start)
             if refusal is not None:
                 yield Reject(request.id, refusal.reason, refusal.retry_after_s)
             elif request.deadline < inf:
                 flow = self._outlook.flows[request.workflow]
                 yield Plan(request.id, flow.plan, min(request.deadline, view.now + flow.planned_s))
 
+    def _line_up(self, view: View) -> None:
+        """Put what became ready into its lines, unless it was refused."""
+        for invocation in self._ready:
+            line = self._lines.get((invocation.workflow, invocation.stage))
+            if line is not None and view.is_waiting(invocation):
+                line.add(invocation, invocation.deadline - line.step.rest_s - line.step.reply_s)
+
+    def _ahead_s(self, workflow: str, left_s: float) -> float:
+        """How long full batches take that are ahead of a new request in the line of its first stage."""
+        line = self._lines.get((workflow, self._outlook.flows[workflow].first[0].name))
+        if line is None or not line:
+            return 0.0
+        menu = line.menu
+        options, _ = line.step.ranked(left_s, int(menu.batches[-1]))
+        option = options[0] if options else line.step.option
+        batches = line.waiting // int(menu.batches[-1])
+        return batches * float(menu.mean_s[option]) / self._supply.slots(menu.holding[option])
+
     # --- dispatch --------------------------------------------------------------------------------------------------
 
     def _dispatch(self, view: View) -> Iterator[Action]:
-        """Serve lines by laxity: by how long the first can still wait and then run as it is best run."""
-        heads: list[tuple[float, float, tuple[str, str], int]] = []
+        """Serve lines by laxity: by how long the first can still wait and then run as it is best run.
+
+        Those whose batch can still fill come after all others, so that what is short serves full batches.
+        """
+        is_sampled = view.now < self._sampled + self._outlook.period_s / 16
+        if self._ground.is_full and is_sampled:
+            return
+        heads: list[tuple[bool, float, float, tuple[str, str], int]] = []
         for name in self._lines:
             yield from self._enlist(view, name, heads)
-        while heads:
-            _, _, name, head = heappop(heads)
+        while heads and not (is_sampled and self._ground.is_full):
+            *_, name, head = heappop(heads)
             line = self._lines[name]
             if not line or line.first().id != head:  # it went with a batch of another line
                 yield from self._enlist(view, name, heads)
@@ -137,7 +167,7 @@ class Fairlead(Policy):
                 yield from self._enlist(view, name, heads)
 
     def _enlist(
-        self, view: View, name: tuple[str, str], heads: list[tuple[float, float, tuple[str, str], int]]
+        self, view: View, name: tuple[str, str], heads: list[tuple[bool, float, float, tuple[str, str], int]]
     ) -> Iterator[Action]:
         """Put a line among those to be served, unless nothing can be started for its first."""
         line = self._lines[name]
@@ -145,12 +175,15 @@ class Fairlead(Policy):
             yield from self._clean(view, line)
             if line and not line.is_stuck(self._epoch):
                 head = line.first()
-                heappush(heads, (self._laxity_s(view, line), head.ready, name, head.id))
+                heappush(heads, (*self._urgency(view, line), head.ready, name, head.id))
 
-    def _laxity_s(self, view: View, line: Line) -> float:
-        options, _ = line.step.ranked(line.first().deadline - view.now, line.waiting)
+    def _urgency(self, view: View, line: Line) -> tuple[bool, float]:
+        """Whether a line can let others go first, since the plan has time for its batch to fill; and its laxity."""
+        left_s = line.first().deadline - view.now
+        options, _ = line.step.ranked(left_s, line.waiting)
         run_s = line.menu.upper_s[options[0]] if options else line.menu.fastest_s
-        return line.first_key() - view.now - float(run_s)
+        can_fill = bool(options) and line.waiting < line.step.planned_batch(left_s)
+        return can_fill, line.first_key() - view.now - float(run_s)
 
     def _clean(self, view: View, line: Line) -> Iterator[Action]:
         """Forget what left, and drop what cannot be in time any more."""
@@ -193,14 +226,14 @@ class Fairlead(Policy):
             return
         skipped = 0
         options, costs = step.ranked(left_s, line.waiting)
-        if len(line) > 1 and self._outlook.is_scarce and len(menu.batches) > 1:
+        if left_s < inf and len(line) > 1 and self._outlook.is_scarce and len(menu.batches) > 1:
             skipped, options, costs = self._pass_over(line, step, now, options, costs)
         if not options:
             options, costs = _quickest(menu, left_s - step.rest_s)
         if not options:
             line.stick(self._epoch)
             return
-        if step.kept.any() and not self._admission.leaves_room(step, menu.holding[options[0]]):
+        if step.keeps and not self._admission.leaves_room(step, menu.holding[options[0]]):
             line.stick(self._epoch)
             return
         found = self._find(view, line, options, head, spend)
@@ -322,7 +355,15 @@ class Fairlead(Policy):
         self._ground.busy[node] = others + part
         expected_s = float(menu.mean_s[option])
         run = Run(
-            menu, node, part, others, expected_s, menu.holding[option], now + expected_s, batch[0].deadline, line.step
+            menu,
+            node,
+            part,
+            others,
+            expected_s,
+            menu.holding[option],
+            now + float(menu.upper_s[option]),
+            batch[0].deadline,
+            line.step,
         )
         self._admission.running.add(run)
         self._admission.held = self._admission.held + run.held

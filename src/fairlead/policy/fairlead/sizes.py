@@ -6,6 +6,7 @@ needs are left out.
 """
 
 from collections.abc import Mapping
+from math import inf
 
 from fairlead.model import Stage, Workflow
 from fairlead.policy.base import Site
@@ -43,6 +44,9 @@ def choose_sizes(site: Site, menus: Mapping[str, Menu], supply: Supply) -> None:
 def _no_larger_than_needed(site: Site, menus: Mapping[str, Menu]) -> None:
     needed: dict[str, float] = {}
     for workflow in site.workflows.values():
+        if workflow.slo.latency_s == inf:  # what its requests are given, clients say
+            needed |= dict.fromkeys(workflow.functions, inf)
+            continue
         shares = sorted({float(g) for stage in workflow.stages for g in menus[stage.function].vgpus if g > 0})
         enough = 0.0
         for enough in shares:

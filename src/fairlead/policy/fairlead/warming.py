@@ -68,15 +68,10 @@ class Warming:
     def _wanted(self, function: str, share: float) -> int:
         busy, option = self._outlook.busy.get((function, share), (0.0, 0))
         if not self._holds_slices:
-            return max(1, min(headcount(busy, _DEVIATIONS), self._slots(function, option)))
+            return max(1, min(headcount(busy, _DEVIATIONS), self._supply.slots(self._menus[function].holding[option])))
         if self._margin[0] != self._outlook.version:
             self._margin = self._outlook.version, self._affordable_deviations()
         return max(1, ceil(busy + self._margin[1] * sqrt(busy)))
-
-    def _slots(self, function: str, option: int) -> int:
-        """How many instances of this size could run at the same time if there were no others."""
-        holding, amounts = self._menus[function].holding[option], self._supply.amounts
-        return int((amounts[holding > 0] / holding[holding > 0] + 1e-9).min())
 
     def _affordable_deviations(self) -> float:
         """The largest margin with which the planned instances fit side by side."""
