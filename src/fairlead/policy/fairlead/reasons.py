@@ -1,0 +1,145 @@
+"""Why the policy did what it did: reasons of refusals and drops, and notes on promises and starts for `explain`.
+
+Notes are figures that the policy has at hand. They become text only when the record of their request is written.
+"""
+
+from collections.abc import Sequence
+from math import inf
+
+import msgspec
+import numpy as np
+
+from fairlead.model import Configuration
+from fairlead.policy.fairlead.menu import Reals
+
+RESOURCES = ("vCPU", "vGPU")
+
+
+class Planned(msgspec.Struct, frozen=True, gc=False):
+    """One stage of a plan. Instants are seconds after the arrival; between them it waits for a batch, and runs."""
+
+    stage: str
+    configuration: Configuration
+    kind: str
+    run_s: float
+    start_s: float
+    end_s: float
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.configuration} on {self.kind}, {self.run_s:.3g} s"
+
+
+class _Note(msgspec.Struct, frozen=True, gc=False, tag_field="note"):
+    """What is written as one line of JSON."""
+
+    def __str__(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+class Admitted(_Note, frozen=True, gc=False, tag="admitted"):
+    """What a promise rests on. Work is in seconds of a vCPU and of a vGPU, prices are relative to the base price.
+
+    Args:
+        planned_s: How long the plan takes.
+        ahead: Work that was promised before.
+        need: Work of the request itself.
+        room: Work that may be promised until its deadline.
+        prices: One where nothing is short.
+        steps: The plan.
+    """
+
+    planned_s: float
+    ahead: list[float]
+    need: list[float]
+    room: list[float]
+    prices: list[float]
+    steps: tuple[Planned, ...]
+
+
+class Started(_Note, frozen=True, gc=False, tag="started", omit_defaults=True):
+    """Why a batch was started as it was.
+
+    Args:
+        at: When.
+        function: What it runs.
+        configuration: What was chosen; a batch that could not be filled runs with a smaller one.
+        expected_s: How long it was expected to run.
+        waiting: How many invocations of the function waited.
+        busy: Share of the node that others used.
+        pace: Of the node: observed over expected time of its last batches.
+        prices: One where nothing is short.
+        better: What would have been preferred, had there been a warm instance or room for it.
+        better_kind: The kind of node of this.
+        is_rushed: Whether nothing was in time by a safe estimate, so that a quick configuration was taken.
+        skipped: How many more urgent invocations were passed over.
+        slow: The slowest node of the kind and its pace, if it is avoided.
+        was_kept: Whether it had to wait for room that is kept for requests that cannot wait.
+    """
+
+    at: float
+    function: str
+    configuration: Configuration
+    expected_s: float
+    waiting: int
+    busy: float
+    pace: float
+    prices: list[float]
+    better: Configuration | None = None
+    better_kind: str = ""
+    is_rushed: bool = False
+    skipped: int = 0
+    slow: tuple[str, float] | None = None
+    was_kept: bool = False
+
+
+_READER = msgspec.json.Decoder(Admitted | Started)
+
+
+def read_notes(lines: Sequence[str]) -> tuple[Admitted | None, tuple[Started, ...]]:
+    """The notes of a request's record: on its promise, and on its starts in their order."""
+    notes = []
+    for line in lines:
+        try:
+            notes.append(_READER.decode(line))
+        except (msgspec.DecodeError, ValueError):
+            continue  # of another version
+    admitted = next((note for note in notes if isinstance(note, Admitted)), None)
+    return admitted, tuple(note for note in notes if isinstance(note, Started))
+
+
+# --- reasons: they end a request, so they are texts at once ---------------------------------------------------------
+
+
+def no_room(ahead: Reals, room: Reals, left_s: float) -> str:
+    """The cluster cannot do what is due before a request, and the request."""
+    scarce = int((ahead / np.maximum(room, 1e-12) * (room > 0)).argmax())
+    what = f"what was admitted before it takes all that the cluster can do in the {left_s:.3g} s until it is due"
+    unit = f"{RESOURCES[scarce]}-seconds"
+    return f"{what}: with it {ahead[scarce]:.3g} {unit}, of {room[scarce]:.3g} that may be promised"
+
+
+def beyond_share(per_s: float, rate: float) -> str:
+    """The workflow of a request has had its share."""
+    what = "its workflow has had its share of a cluster that cannot serve all requests"
+    return f"{what}: {per_s:.3g} of {rate:.3g} requests per second"
+
+
+def too_late(stage: str, least_s: float, left_s: float) -> str:
+    """There is too little time left for an admitted request."""
+    needed = f"{stage} and what follows take at least {least_s:.3g} s"
+    return f"it can no longer be answered in time: {needed}, and {max(left_s, 0.0):.3g} s are left"
+
+
+def too_expensive(stage: str, cost: float, fresh: float, most: float, left_s: float) -> str:
+    """Finishing an admitted request in the time that is left takes too much of what is short."""
+    what = f"finishing it from {stage} on, with {left_s:.3g} s left,"
+    if cost == inf:
+        return f"{what} is not safely in time by any configuration, and the cluster is short of room"
+    return f"{what} would cost {cost / fresh:.3g} times what a new request costs, where at most {most:g} times is spent"
+
+
+def over_budget(stage: str, budget_usd: float, spent_usd: float) -> str:
+    """What is left of the budget of an admitted request does not suffice."""
+    what = "it can no longer be answered within its budget"
+    spent = f"${spent_usd:.3g} of ${budget_usd:.3g} are spent"
+    return f"{what}: {spent}, and {stage} and what follows cost more than the rest"
