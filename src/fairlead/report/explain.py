@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from fairlead.report import why
 from fairlead.report.numbers import show
 from fairlead.report.story import StageStory, Story
 
@@ -13,12 +14,16 @@ _MATES = 8  # requests of a batch that are named
 def in_words(story: Story) -> list[str]:
     """The story as paragraphs of plain text."""
     lines = [_headline(story), _came(story)]
+    if story.admitted is not None:
+        lines += why.promise(story, story.admitted)
     if story.promised is not None:
-        plan = f": {story.plan}" if story.plan else ""
+        plan = f": {story.plan}" if story.plan and story.admitted is None else ""
         lines.append(f"{story.policy} promised an answer {_after(story, story.promised)}{plan}.{_kept(story)}")
-    lines += [_stage_words(stage, story) for stage in story.stages]
+    for stage in story.stages:
+        lines += [" ".join([_stage_words(stage, story), *_met(stage), *why.choice(stage, story)])]
     if not story.stages:
         lines.append("Nothing of it was run.")
+    lines += why.delays(story)
     lines += _ending(story)
     return lines
 
@@ -81,11 +86,27 @@ def _stage_words(stage: StageStory, story: Story) -> str:
     return f"{name}: {', '.join(parts)}, {where}.{ending}"
 
 
+def _met(stage: StageStory) -> list[str]:
+    """What it waited for, by the instances that were there when it became ready."""
+    if stage.wait_s < 1e-6:
+        return []
+    count, busy, starting = stage.instances, stage.busy_instances, stage.starting_instances
+    if not count:
+        text = f"{starting} of its instances were still starting" if starting else "there was no instance of it"
+    elif busy == count:
+        text = f"all {count} of its instances were busy" if count > 1 else "its only instance was busy"
+        text += f" and {starting} starting" if starting else ""
+    else:
+        text = f"{count - busy} of its {count} instances {'was' if count - busy == 1 else 'were'} idle"
+    first = f"; {stage.went_first} others of {stage.function} were started before it" if stage.went_first else ""
+    return [f"When it became ready, {text}{first}."]
+
+
 def _expected(stage: StageStory) -> str:
-    if stage.expected_s is None or stage.declared_s is None:
+    if stage.expected_s is None:
         return ""
     text = f" where {_s(stage.expected_s)} was to be expected"
-    if abs(stage.expected_s - stage.declared_s) > 0.05 * stage.declared_s:
+    if stage.declared_s and abs(stage.expected_s - stage.declared_s) > 0.05 * stage.declared_s:
         text += f" (profile: {_s(stage.declared_s)})"
     return text
 

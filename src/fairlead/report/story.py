@@ -1,11 +1,12 @@
 """The story of a request: what it met when it came, how each stage of it was run, and how it ended.
 
-Everything comes from the records of the run; with the profiles of a live run, also what was to be expected.
+Everything comes from the records of the run; with the profiles of a live run, also what was to be expected. What a
+policy noted on its plan (`fairlead` does) tells why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -14,14 +15,24 @@ import numpy as np
 import polars as pl
 
 from fairlead.model import Configuration, Recording
+from fairlead.policy.fairlead.reasons import Admitted, Planned, Started, read_notes
 from fairlead.profile import Profile
 
+_NOTICEABLE_S = 1e-3  # by how much a stage must exceed its plan to be told
 _BEFORE = 32  # batches from which it is taken how far the profile was off at the time
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageStory:
-    """One attempt at one stage. Durations in seconds; `expected_s` is None without a profile."""
+    """One attempt at one stage. Durations in seconds; `expected_s` is None without a profile or a note.
+
+    Args:
+        instances: Of its function, how many were ready when it became so, `busy` and `starting` then.
+        went_first: Invocations of its function that were started while it waited.
+        idle_elsewhere: Other nodes that had an idle instance of this size at its start.
+        planned: What the policy planned for it.
+        note: Why the policy started it so.
+    """
 
     stage: str
     function: str
@@ -44,6 +55,24 @@ class StageStory:
     busy_before: bool
     declared_s: float | None = None
     expected_s: float | None = None
+    instances: int = 0
+    busy_instances: int = 0
+    starting_instances: int = 0
+    went_first: int = 0
+    idle_elsewhere: int = 0
+    planned: Planned | None = None
+    note: Started | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delay:
+    """A stage that took longer than planned, or was still waiting when its request was given up."""
+
+    stage: str
+    planned_s: float
+    took_s: float
+    wait_s: float
+    was_started: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +99,8 @@ class Story:
     waiting_before: int
     running_before: int
     stages: tuple[StageStory, ...] = ()
+    admitted: Admitted | None = None
+    delays: tuple[Delay, ...] = ()
 
     @property
     def is_in_time(self) -> bool:
@@ -88,6 +119,9 @@ def tell(recording: Recording, request: int, profiles: Mapping[str, Profile] | N
     is_open = (pl.col("arrival") <= arrival) & (pl.col("end").is_null() | (pl.col("end") > arrival))
     ahead = others.filter(is_open)
     seen = recording.invocations.filter(pl.col("request") != request)
+    plan, *lines = (row["plan"] or "").split("\n")
+    admitted, started = read_notes(lines)
+    stages = _stages(recording, request, profiles or {}, admitted, started)
     return Story(
         request=request,
         workflow=row["workflow"],
@@ -100,7 +134,7 @@ def tell(recording: Recording, request: int, profiles: Mapping[str, Profile] | N
         reason=row["reason"],
         retry_after_s=row["retry_after_s"],
         promised=row["promised"],
-        plan=row["plan"],
+        plan=plan or None,
         offer_latency_s=row["offer_latency_s"],
         offer_cost_usd=row["offer_cost_usd"],
         cost_usd=row["cost_usd"] or 0.0,
@@ -108,15 +142,26 @@ def tell(recording: Recording, request: int, profiles: Mapping[str, Profile] | N
         more_urgent=ahead.filter(pl.col("deadline") < deadline).height,
         waiting_before=seen.filter((pl.col("ready") <= arrival) & (pl.col("start") > arrival)).height,
         running_before=seen.filter((pl.col("start") <= arrival) & (pl.col("end") > arrival)).height,
-        stages=_stages(recording, request, profiles or {}),
+        stages=stages,
+        admitted=admitted,
+        delays=_delays(admitted, stages, row) if admitted else (),
     )
 
 
-def _stages(recording: Recording, request: int, profiles: Mapping[str, Profile]) -> tuple[StageStory, ...]:
+def _stages(
+    recording: Recording,
+    request: int,
+    profiles: Mapping[str, Profile],
+    admitted: Admitted | None,
+    started: Sequence[Started],
+) -> tuple[StageStory, ...]:
+    planned = {step.stage: step for step in admitted.steps} if admitted else {}
     rows = recording.invocations.filter(pl.col("request") == request).sort("ready", "start", maintain_order=True)
     kinds = {node.name: (node.kind, node.speed) for node in recording.cluster.nodes}
     found = []
+    notes = _matched(rows, started)
     for row in rows.iter_rows(named=True):
+        note = notes.get((row["stage"], row["item"], row["attempt"], row["batch"]))
         mates = recording.invocations.filter((pl.col("batch") == row["batch"]) & (pl.col("request") != request))
         same = recording.invocations.filter(
             (pl.col("instance") == row["instance"]) & (pl.col("end") <= row["start"]) & (pl.col("end") > row["ready"])
@@ -125,6 +170,8 @@ def _stages(recording: Recording, request: int, profiles: Mapping[str, Profile])
         declared = expected = None
         if profile is not None and row["node"] in kinds:
             declared, expected = _expectation(recording, row, profile, kinds[row["node"]])
+        if note is not None:
+            expected = note.expected_s
         found.append(
             StageStory(
                 stage=row["stage"],
@@ -148,8 +195,73 @@ def _stages(recording: Recording, request: int, profiles: Mapping[str, Profile])
                 busy_before=same.height > 0,
                 declared_s=declared,
                 expected_s=expected,
+                planned=planned.get(row["stage"]),
+                note=note,
+                **_met(recording, row),
             )
         )
+    return tuple(found)
+
+
+def _matched(rows: pl.DataFrame, started: Sequence[Started]) -> dict[tuple[object, ...], Started]:
+    """The note on each attempt: both are in the order of the starts, per function."""
+    waiting: dict[str, list[Started]] = {}
+    for note in started:
+        waiting.setdefault(note.function, []).append(note)
+    found: dict[tuple[object, ...], Started] = {}
+    for row in rows.sort("batch", maintain_order=True).iter_rows(named=True):
+        if waiting.get(row["function"]):
+            key = (row["stage"], row["item"], row["attempt"], row["batch"])
+            found[key] = waiting[row["function"]].pop(0)
+    return found
+
+
+def _met(recording: Recording, row: Mapping[str, Any]) -> dict[str, int]:
+    """What an attempt met: instances of its function when it became ready, and idle ones elsewhere at its start."""
+    own = recording.instances.filter(pl.col("function") == row["function"])
+    runs = recording.invocations.filter(pl.col("function") == row["function"])
+
+    def lives(at: float) -> pl.Expr:
+        return (pl.col("started") <= at) & (pl.col("stopped").is_null() | (pl.col("stopped") > at))
+
+    def busy(at: float) -> pl.Series:
+        return runs.filter((pl.col("start") <= at) & (pl.col("end") > at))["instance"].unique()
+
+    alive = own.filter(lives(row["ready"]))
+    ready = alive.filter(pl.col("ready") <= row["ready"])
+    same_size = (pl.col("vcpus") == row["vcpus"]) & (pl.col("vgpus") == row["vgpus"])
+    idle = own.filter(lives(row["start"]), pl.col("ready") <= row["start"], same_size, pl.col("node") != row["node"])
+    first = (pl.col("start") >= row["ready"]) & (pl.col("start") < row["start"]) & (pl.col("ready") < row["start"])
+    return {
+        "instances": ready.height,
+        "busy_instances": ready.filter(pl.col("instance").is_in(busy(row["ready"]).implode())).height,
+        "starting_instances": alive.height - ready.height,
+        "went_first": runs.filter(first, pl.col("request") != row["request"]).height,
+        "idle_elsewhere": idle.filter(~pl.col("instance").is_in(busy(row["start"]).implode()))["node"].n_unique(),
+    }
+
+
+def _delays(admitted: Admitted, stages: Sequence[StageStory], request: Mapping[str, Any]) -> tuple[Delay, ...]:
+    """The stages that took longer than planned, in the order of the plan; of a dropped request also what waited."""
+    done: dict[str, float] = {}
+    found = []
+    is_dropped = request["outcome"] == "dropped"
+    for step in admitted.steps:
+        attempts = [stage for stage in stages if stage.stage == step.stage]
+        before = [done[name] for name in step.after if name in done]
+        can_start = len(before) == len(step.after) if is_dropped else len(before) > 0 or not step.after
+        if not can_start or not (attempts or is_dropped):  # it was never ready, or is an arm that was not taken
+            continue
+        ready = max(before, default=request["arrival"])
+        until = max((stage.end for stage in attempts), default=request["end"])
+        planned_s, took_s = step.end_s - step.start_s, until - ready
+        wait_s = max((stage.wait_s for stage in attempts), default=took_s)
+        if any(stage.outcome == "done" for stage in attempts):
+            done[step.stage] = until
+        if took_s > planned_s + _NOTICEABLE_S or not attempts:
+            found.append(
+                Delay(stage=step.stage, planned_s=planned_s, took_s=took_s, wait_s=wait_s, was_started=bool(attempts))
+            )
     return tuple(found)
 
 

@@ -88,10 +88,11 @@ class Step:
         """How long runs of this stage's function have waited for a place, on average."""
         return self.menu.wait_s
 
-    def planned(self, start: int, end: int) -> Planned:
-        """The planned option, and so many parts of the objective after the arrival."""
+    def planned(self, after: tuple[str, ...], start: int, end: int) -> Planned:
+        """The planned option, from and to so many parts of the objective after the arrival."""
         return Planned(
             self.name,
+            after,
             *self.menu.options[self.option],
             float(self.menu.mean_s[self.option]),
             start * self.grid_s,
@@ -203,7 +204,7 @@ class Flow:
             else:
                 step.option = int(step.menu.upper_s.argmin())
             left[step.name] = max(0, at - int(min(step.planned_bins[step.option], GRID)))
-            planned.append(step.planned(start - at, start - left[step.name]))
+            planned.append(step.planned(self._before(step), start - at, start - left[step.name]))
             self.use = self.use + step.visits * step.menu.use[step.option]
         self.backlog = self._mean_remaining(left, start)
         self.planned_s = (start - min(left.values())) * self.backwards[0].grid_s

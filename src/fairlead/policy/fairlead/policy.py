@@ -184,8 +184,8 @@ class Fairlead(Policy):
             left_s = head.deadline - now
             if self._outlook.is_scarce and left_s < inf and self._costs_too_much(step, left_s):
                 line.discard(head)
-                costs = step.least_cost(left_s), self._fresh_cost(step)
-                yield from self._drop(view, head, too_expensive(head.stage, *costs, _MOST_WORTH, left_s))
+                cost, fresh = step.least_cost(left_s), self._fresh_cost(step)
+                yield from self._drop(view, head, too_expensive(head.stage, cost, fresh, _MOST_WORTH, left_s))
                 continue
             spend = self._spendable(view, head, step)
             if spend < inf and not self._is_affordable(line, head, left_s, spend):
@@ -321,7 +321,7 @@ class Fairlead(Policy):
         self, view: View, line: Line, option: int, node: str, skipped: int, first: int, *, is_rushed: bool
     ) -> Iterator[Action]:
         menu, now, waiting = line.menu, view.now, line.waiting
-        better = menu.options[first] if first != option else (None, "")
+        better = menu.options[first][0] if first != option else None
         configuration = menu.options[option][0]
         batch = line.take(view, configuration.batch, skipped, now + float(menu.upper_s[option]))
         if not batch:
@@ -347,9 +347,9 @@ class Fairlead(Policy):
         menu.started(option)
         yield Start(tuple(batch), configuration, node)
         pace, prices = self._ground.pace.get(node, 1.0), self._outlook.prices.tolist()
-        basis = configuration, expected_s, waiting, others, pace, prices
+        basis = configuration, expected_s, batch[0].deadline - now, waiting, others, pace, prices
         slow = self._ground.slowest(menu.options[option][1], node)
-        note = Started(now, menu.name, *basis, *better, is_rushed, skipped, slow, line.was_kept_waiting(batch[0]))
+        note = Started(now, menu.name, *basis, better, is_rushed, skipped, slow, line.was_kept_waiting(batch[0]))
         for invocation in batch:
             self._admission.note(invocation.request, note)
 

@@ -16,9 +16,10 @@ RESOURCES = ("vCPU", "vGPU")
 
 
 class Planned(msgspec.Struct, frozen=True, gc=False):
-    """One stage of a plan. Instants are seconds after the arrival; between them it waits for a batch, and runs."""
+    """One stage of a plan: from `start_s` to `end_s` after the arrival it gathers a batch and runs, for `run_s`."""
 
     stage: str
+    after: tuple[str, ...]
     configuration: Configuration
     kind: str
     run_s: float
@@ -62,14 +63,14 @@ class Started(_Note, frozen=True, gc=False, tag="started", omit_defaults=True):
     Args:
         at: When.
         function: What it runs.
-        configuration: What was chosen; a batch that could not be filled runs with a smaller one.
+        configuration: With what; the smallest batch that holds all who were there.
         expected_s: How long it was expected to run.
+        left_s: How long the first of the batch had until its deadline.
         waiting: How many invocations of the function waited.
         busy: Share of the node that others used.
         pace: Of the node: observed over expected time of its last batches.
         prices: One where nothing is short.
         better: What would have been preferred, had there been a warm instance or room for it.
-        better_kind: The kind of node of this.
         is_rushed: Whether nothing was in time by a safe estimate, so that a quick configuration was taken.
         skipped: How many more urgent invocations were passed over.
         slow: The slowest node of the kind and its pace, if it is avoided.
@@ -80,12 +81,12 @@ class Started(_Note, frozen=True, gc=False, tag="started", omit_defaults=True):
     function: str
     configuration: Configuration
     expected_s: float
+    left_s: float
     waiting: int
     busy: float
     pace: float
     prices: list[float]
     better: Configuration | None = None
-    better_kind: str = ""
     is_rushed: bool = False
     skipped: int = 0
     slow: tuple[str, float] | None = None
@@ -126,20 +127,20 @@ def beyond_share(per_s: float, rate: float) -> str:
 
 def too_late(stage: str, least_s: float, left_s: float) -> str:
     """There is too little time left for an admitted request."""
-    needed = f"{stage} and what follows take at least {least_s:.3g} s"
+    needed = f"from {stage} on it takes at least {least_s:.3g} s"
     return f"it can no longer be answered in time: {needed}, and {max(left_s, 0.0):.3g} s are left"
 
 
 def too_expensive(stage: str, cost: float, fresh: float, most: float, left_s: float) -> str:
     """Finishing an admitted request in the time that is left takes too much of what is short."""
-    what = f"finishing it from {stage} on, with {left_s:.3g} s left,"
+    what = f"with the {left_s:.3g} s that are left, from {stage} on"
     if cost == inf:
-        return f"{what} is not safely in time by any configuration, and the cluster is short of room"
-    return f"{what} would cost {cost / fresh:.3g} times what a new request costs, where at most {most:g} times is spent"
+        return f"{what} no configuration is safely in time, and the cluster is too short of room to try"
+    times = f"it would cost {cost / fresh:.3g} times as much as a new request"
+    return f"{what} {times}, and while the cluster is short of room at most {most:g} times is spent"
 
 
 def over_budget(stage: str, budget_usd: float, spent_usd: float) -> str:
     """What is left of the budget of an admitted request does not suffice."""
     what = "it can no longer be answered within its budget"
-    spent = f"${spent_usd:.3g} of ${budget_usd:.3g} are spent"
-    return f"{what}: {spent}, and {stage} and what follows cost more than the rest"
+    return f"{what}: ${spent_usd:.3g} of ${budget_usd:.3g} are spent, and from {stage} on it costs more than the rest"
