@@ -66,7 +66,8 @@ def explain(
         write_json({"run": str(folder), **_plain(story)}, json_to)
     if json_to != "-":
         for paragraph in in_words(story):
-            typer.echo(fill(paragraph, _WIDTH, subsequent_indent="  "))
+            indent = " " * (len(paragraph) - len(paragraph.lstrip()) + 2)
+            typer.echo(fill(paragraph, _WIDTH, subsequent_indent=indent))
         typer.echo(f"Run: {folder}")
 
 

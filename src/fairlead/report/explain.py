@@ -12,7 +12,7 @@ _MATES = 8  # requests of a batch that are named
 
 
 def in_words(story: Story) -> list[str]:
-    """The story as paragraphs of plain text."""
+    """The story as paragraphs of plain text; what belongs to the one before it is indented."""
     lines = [_headline(story), _came(story)]
     if story.admitted is not None:
         lines += why.promise(story, story.admitted)
@@ -20,7 +20,8 @@ def in_words(story: Story) -> list[str]:
         plan = f": {story.plan}" if story.plan and story.admitted is None else ""
         lines.append(f"{story.policy} promised an answer {_after(story, story.promised)}{plan}.{_kept(story)}")
     for stage in story.stages:
-        lines += [" ".join([_stage_words(stage, story), *_met(stage), *why.choice(stage, story)])]
+        lines.append(_stage_words(stage, story))
+        lines += [f"  {line}" for line in (*_waited(stage), *why.choice(stage, story))]
     if not story.stages:
         lines.append("Nothing of it was run.")
     lines += why.delays(story)
@@ -58,6 +59,8 @@ def _came(story: Story) -> str:
 
 
 def _kept(story: Story) -> str:
+    if story.outcome in ("dropped", "failed"):
+        return " It was not kept."
     if story.end is None or story.outcome != "completed" or story.promised is None:
         return ""
     off = story.end - story.promised
@@ -86,20 +89,30 @@ def _stage_words(stage: StageStory, story: Story) -> str:
     return f"{name}: {', '.join(parts)}, {where}.{ending}"
 
 
-def _met(stage: StageStory) -> list[str]:
-    """What it waited for, by the instances that were there when it became ready."""
-    if stage.wait_s < 1e-6:
+def _waited(stage: StageStory) -> list[str]:
+    """What it waited for, by what was there when it became ready."""
+    met = stage.met
+    if met is None or stage.wait_s < 1e-6:
         return []
-    count, busy, starting = stage.instances, stage.busy_instances, stage.starting_instances
-    if not count:
-        text = f"{starting} of its instances were still starting" if starting else "there was no instance of it"
-    elif busy == count:
-        text = f"all {count} of its instances were busy" if count > 1 else "its only instance was busy"
-        text += f" and {starting} starting" if starting else ""
+    idle = met.instances - met.busy
+    if not met.instances:
+        text = f"{_are(met.starting, 'instance')} still starting" if met.starting else "there was no instance of it"
+    elif idle:
+        text = f"{idle} of its {met.instances} instances {'was' if idle == 1 else 'were'} idle"
     else:
-        text = f"{count - busy} of its {count} instances {'was' if count - busy == 1 else 'were'} idle"
-    first = f"; {stage.went_first} others of {stage.function} were started before it" if stage.went_first else ""
-    return [f"When it became ready, {text}{first}."]
+        text = f"all {met.instances} of its instances were busy" if met.instances > 1 else "its only instance was busy"
+        text += f" and {met.starting} starting" if met.starting else ""
+    used = [
+        f"{100 * share:.0f} % of all {name}s"
+        for name, share in (("vCPU", met.vcpus_in_use), ("vGPU", met.vgpus_in_use))
+        if share is not None
+    ]
+    first = f"; {_are(met.went_first, 'other')} started before it" if met.went_first else ""
+    return [f"Wait: when it became ready, {text} and {' and '.join(used)} in use{first}."]
+
+
+def _are(count: int, what: str) -> str:
+    return f"{count} {what} was" if count == 1 else f"{count} {what}s were"
 
 
 def _expected(stage: StageStory) -> str:
@@ -130,6 +143,8 @@ def _ending(story: Story) -> list[str]:
         within = f" within {_s(story.offer_latency_s)}" if story.offer_latency_s is not None else ""
         cost = f" for {show(story.offer_cost_usd, 'usd')}" if story.offer_cost_usd is not None else ""
         lines.append(f"What could have been promised: an answer{within}{cost}.")
+    if story.outcome == "dropped" and story.cost_usd > 0:
+        lines.append(f"The {show(story.cost_usd, 'usd')} that had been spent on it were lost.")
     if story.outcome == "completed" and story.end is not None:
         total = {
             "waiting": sum(stage.wait_s for stage in story.stages),

@@ -23,13 +23,35 @@ _BEFORE = 32  # batches from which it is taken how far the profile was off at th
 
 
 @dataclass(frozen=True, kw_only=True)
+class Met:
+    """What an invocation met when it became ready.
+
+    Args:
+        function: What it is to run.
+        instances: Of the function, ready ones.
+        busy: How many of these had a batch.
+        starting: Instances that were not ready yet.
+        went_first: Invocations of the function that were started before it.
+        vcpus_in_use: Share of all vCPUs that runs had.
+        vgpus_in_use: Likewise; None where there are none.
+    """
+
+    function: str
+    instances: int
+    busy: int
+    starting: int
+    went_first: int
+    vcpus_in_use: float | None
+    vgpus_in_use: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StageStory:
     """One attempt at one stage. Durations in seconds; `expected_s` is None without a profile or a note.
 
     Args:
-        instances: Of its function, how many were ready when it became so, `busy` and `starting` then.
-        went_first: Invocations of its function that were started while it waited.
-        idle_elsewhere: Other nodes that had an idle instance of this size at its start.
+        met: What it met when it became ready.
+        idle_elsewhere: Other nodes of the same kind that had an idle instance of this size at its start.
         planned: What the policy planned for it.
         note: Why the policy started it so.
     """
@@ -55,10 +77,7 @@ class StageStory:
     busy_before: bool
     declared_s: float | None = None
     expected_s: float | None = None
-    instances: int = 0
-    busy_instances: int = 0
-    starting_instances: int = 0
-    went_first: int = 0
+    met: Met | None = None
     idle_elsewhere: int = 0
     planned: Planned | None = None
     note: Started | None = None
@@ -72,7 +91,7 @@ class Delay:
     planned_s: float
     took_s: float
     wait_s: float
-    was_started: bool
+    met: Met | None = None  # if it was not started
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +163,7 @@ def tell(recording: Recording, request: int, profiles: Mapping[str, Profile] | N
         running_before=seen.filter((pl.col("start") <= arrival) & (pl.col("end") > arrival)).height,
         stages=stages,
         admitted=admitted,
-        delays=_delays(admitted, stages, row) if admitted else (),
+        delays=_delays(recording, admitted, stages, row) if admitted else (),
     )
 
 
@@ -197,7 +216,8 @@ def _stages(
                 expected_s=expected,
                 planned=planned.get(row["stage"]),
                 note=note,
-                **_met(recording, row),
+                met=_met(recording, row["function"], row["ready"], row["start"]),
+                idle_elsewhere=_idle_elsewhere(recording, row),
             )
         )
     return tuple(found)
@@ -216,32 +236,43 @@ def _matched(rows: pl.DataFrame, started: Sequence[Started]) -> dict[tuple[objec
     return found
 
 
-def _met(recording: Recording, row: Mapping[str, Any]) -> dict[str, int]:
-    """What an attempt met: instances of its function when it became ready, and idle ones elsewhere at its start."""
-    own = recording.instances.filter(pl.col("function") == row["function"])
-    runs = recording.invocations.filter(pl.col("function") == row["function"])
-
-    def lives(at: float) -> pl.Expr:
-        return (pl.col("started") <= at) & (pl.col("stopped").is_null() | (pl.col("stopped") > at))
-
-    def busy(at: float) -> pl.Series:
-        return runs.filter((pl.col("start") <= at) & (pl.col("end") > at))["instance"].unique()
-
-    alive = own.filter(lives(row["ready"]))
-    ready = alive.filter(pl.col("ready") <= row["ready"])
-    same_size = (pl.col("vcpus") == row["vcpus"]) & (pl.col("vgpus") == row["vgpus"])
-    idle = own.filter(lives(row["start"]), pl.col("ready") <= row["start"], same_size, pl.col("node") != row["node"])
-    first = (pl.col("start") >= row["ready"]) & (pl.col("start") < row["start"]) & (pl.col("ready") < row["start"])
-    return {
-        "instances": ready.height,
-        "busy_instances": ready.filter(pl.col("instance").is_in(busy(row["ready"]).implode())).height,
-        "starting_instances": alive.height - ready.height,
-        "went_first": runs.filter(first, pl.col("request") != row["request"]).height,
-        "idle_elsewhere": idle.filter(~pl.col("instance").is_in(busy(row["start"]).implode()))["node"].n_unique(),
-    }
+def _met(recording: Recording, function: str, ready: float, until: float) -> Met:
+    """What an invocation met that waited from one instant to the other."""
+    running = recording.invocations.filter((pl.col("start") <= ready) & (pl.col("end") > ready)).unique("batch")
+    there = recording.instances.filter(pl.col("function") == function, _lives(ready))
+    able = there.filter(pl.col("ready") <= ready)
+    first = (pl.col("start") >= ready) & (pl.col("start") < until) & (pl.col("ready") < until)
+    nodes = recording.cluster.nodes
+    vcpus = sum(node.vcpus for node in nodes)
+    vgpus = sum(device.vgpus for node in nodes for device in node.devices)
+    return Met(
+        function=function,
+        instances=able.height,
+        busy=able.filter(pl.col("instance").is_in(running["instance"].implode())).height,
+        starting=there.height - able.height,
+        went_first=recording.invocations.filter(pl.col("function") == function, first).height,
+        vcpus_in_use=float(running["vcpus"].sum()) / vcpus if vcpus else None,
+        vgpus_in_use=float(running["vgpus"].sum()) / vgpus if vgpus else None,
+    )
 
 
-def _delays(admitted: Admitted, stages: Sequence[StageStory], request: Mapping[str, Any]) -> tuple[Delay, ...]:
+def _idle_elsewhere(recording: Recording, row: Mapping[str, Any]) -> int:
+    kinds = {node.name: node.kind for node in recording.cluster.nodes}
+    others = [name for name, kind in kinds.items() if kind == kinds.get(row["node"]) and name != row["node"]]
+    alike = [pl.col(name) == row[name] for name in ("function", "vcpus", "vgpus")]
+    at = row["start"]
+    running = recording.invocations.filter((pl.col("start") <= at) & (pl.col("end") > at))["instance"]
+    idle = recording.instances.filter(*alike, _lives(at), pl.col("ready") <= at, pl.col("node").is_in(others))
+    return idle.filter(~pl.col("instance").is_in(running.implode()))["node"].n_unique()
+
+
+def _lives(at: float) -> pl.Expr:
+    return (pl.col("started") <= at) & (pl.col("stopped").is_null() | (pl.col("stopped") > at))
+
+
+def _delays(
+    recording: Recording, admitted: Admitted, stages: Sequence[StageStory], request: Mapping[str, Any]
+) -> tuple[Delay, ...]:
     """The stages that took longer than planned, in the order of the plan; of a dropped request also what waited."""
     done: dict[str, float] = {}
     found = []
@@ -254,14 +285,14 @@ def _delays(admitted: Admitted, stages: Sequence[StageStory], request: Mapping[s
             continue
         ready = max(before, default=request["arrival"])
         until = max((stage.end for stage in attempts), default=request["end"])
-        planned_s, took_s = step.end_s - step.start_s, until - ready
-        wait_s = max((stage.wait_s for stage in attempts), default=took_s)
+        times = {"planned_s": step.end_s - step.start_s, "took_s": until - ready}
         if any(stage.outcome == "done" for stage in attempts):
             done[step.stage] = until
-        if took_s > planned_s + _NOTICEABLE_S or not attempts:
-            found.append(
-                Delay(stage=step.stage, planned_s=planned_s, took_s=took_s, wait_s=wait_s, was_started=bool(attempts))
-            )
+        if not attempts:
+            met = _met(recording, step.function, ready, until)
+            found.append(Delay(stage=step.stage, **times, wait_s=until - ready, met=met))
+        elif times["took_s"] > times["planned_s"] + _NOTICEABLE_S:
+            found.append(Delay(stage=step.stage, **times, wait_s=max(stage.wait_s for stage in attempts)))
     return tuple(found)
 
 

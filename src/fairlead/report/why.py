@@ -2,55 +2,52 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from fairlead.model import Configuration
-from fairlead.policy.fairlead.reasons import RESOURCES, Admitted, Started
+from fairlead.policy.fairlead.reasons import RESOURCES, Admitted, Planned, Started, amounts
 from fairlead.report.numbers import show
-from fairlead.report.story import Delay, StageStory, Story
+from fairlead.report.story import StageStory, Story
 
 _SHORT = 1.02  # price from which on a resource is called short
+_CHANGED = 1.2  # factor from which on a change of prices is told
 _SLOW = 1.15  # pace from which on a node is called slow
-_NOTICEABLE = 0.02  # share of an objective
+_NOTICEABLE = 0.02  # share of an objective by which the time left must differ from the plan to be told
 
 
 def promise(story: Story, note: Admitted) -> list[str]:
     """Why a request was admitted, and why with this plan."""
-    tightest = max(
-        (each for each in range(len(RESOURCES)) if note.need[each] > 0 and note.room[each] > 0),
-        key=lambda each: (note.ahead[each] + note.need[each]) / note.room[each],
-        default=None,
+    work = [ahead + need for ahead, need in zip(note.ahead, note.need, strict=True)]
+    matters = [need > 0 for need in note.need]
+    fullest = max(
+        (done / most for done, most, counts in zip(work, note.room, matters, strict=True) if counts and most > 0),
+        default=0.0,
     )
+    share = fullest if note.share is None else note.share
     had = f"it had {_s(story.deadline - story.arrival)}, and its plan takes {_s(note.planned_s)}"
-    lines = []
-    if tightest is None:
-        lines.append(f"Admitted: {had}.")
-    else:
-        ahead, need, room = note.ahead[tightest], note.need[tightest], note.room[tightest]
-        unit = f"{RESOURCES[tightest]}-seconds"
-        before = f"Of {room:.3g} {unit} that may be promised until its deadline, {ahead:.3g} were promised before"
-        lines.append(
-            f"Admitted: {had}. {before}; it needs {need:.3g}, which makes {show((ahead + need) / room, 'share')}."
-        )
+    makes = f"make {show(share, 'share')} of what may be promised until its deadline"
+    figures = amounts(work, note.room, matters, is_either=note.is_either)
     steps = [f"{one.stage} with {_share(one.configuration)} on {one.kind} ({_s(one.run_s)})" for one in note.steps]
-    lines.append(f"Plan: {', '.join(steps)}. {_basis(note.prices)}")
-    return lines
+    return [
+        f"Admitted: {had}. The work ahead of it and its own {makes} ({figures}).",
+        f"Plan: {', '.join(steps)}. {_basis(note.prices, has_budget=story.budget_usd < inf)}",
+    ]
 
 
 def choice(stage: StageStory, story: Story) -> list[str]:
     """Why an attempt got its configuration and its node; nothing without a note on it."""
-    note, planned = stage.note, stage.planned
+    note = stage.note
     if note is None:
         return []
     lines = []
-    if planned is not None:
-        chosen, wanted = note.configuration, planned.configuration
-        if (chosen.vcpus, chosen.vgpus) != (wanted.vcpus, wanted.vgpus):
-            text = f"Configuration: {_share(chosen)} instead of {_share(wanted)} as planned"
-            lines.append(f"{text}: {_why_other(stage, story, note, wanted)}.")
-        elif stage.batch_size < wanted.batch:
-            others = "nothing else" if note.waiting == 1 else f"only {note.waiting}"
-            lines.append(f"Configuration: as planned, though not in a batch of {wanted.batch}: {others} waited.")
-        else:
-            lines.append("Configuration: as planned.")
+    if note.was_kept:
+        lines.append("Some room is kept for requests of other workflows that cannot wait; it had to wait for more.")
+    if note.skipped:
+        passed = f"{note.skipped} more urgent ones of {stage.function} were"
+        one = f"1 more urgent one of {stage.function} was"
+        lines.append(f"{passed if note.skipped > 1 else one} passed over, since this batch serves more in time.")
+    if stage.planned is not None:
+        lines.append(f"Configuration: {_configuration(stage, story, note, stage.planned)}.")
     lines.append(f"Node: {_why_here(stage, note)}.")
     return lines
 
@@ -60,50 +57,82 @@ def delays(story: Story) -> list[str]:
     is_late = story.end is not None and story.promised is not None and story.end > story.promised + 1e-6
     if not story.delays or not (is_late or story.outcome == "dropped"):
         return []
-    return [f"What went otherwise than planned: {'; '.join(map(_delay, story.delays))}."]
+    told = []
+    for one in story.delays:
+        if one.met is None:
+            waited = f", of which it waited {_s(one.wait_s)}" if one.wait_s > 0 else ""
+            told.append(f"{one.stage} took {_s(one.took_s)}{waited}, where {_s(one.planned_s)} was planned")
+        else:
+            first = f" ({one.met.went_first} others of {one.met.function} were)" if one.met.went_first > 1 else ""
+            told.append(f"{one.stage} waited {_s(one.took_s)} and was not started{first}")
+    return [f"What went otherwise than planned: {'; '.join(told)}."]
 
 
-def _basis(prices: list[float]) -> str:
-    short = [f"{name}s at {price:.3g} times" for name, price in zip(RESOURCES, prices, strict=True) if price > _SHORT]
+def _basis(prices: list[float], *, has_budget: bool) -> str:
+    in_time = f"in time{' and within the budget' if has_budget else ''}"
+    short = [(name, price) for name, price in zip(RESOURCES, prices, strict=True) if price > _SHORT]
     if not short:
-        return "There was room, so these are the cheapest configurations that are in time."
-    counted = f"What is short is counted above its price, {' and '.join(short)}"
-    return f"{counted}: of the configurations that are in time these cost the least so."
+        return f"There was room for all, so these are the cheapest configurations that are {in_time}."
+    names, times = " and ".join(f"{name}s" for name, _ in short), " and ".join(f"{price:.3g}" for _, price in short)
+    spare = f"the plan uses as little of them per answer as is possible {in_time}"
+    return f"{names} were short and counted at {times} times their price, so {spare}."
 
 
-def _why_other(stage: StageStory, story: Story, note: Started, wanted: Configuration) -> str:
+def _configuration(stage: StageStory, story: Story, note: Started, planned: Planned) -> str:
+    chosen, wanted = note.configuration, planned.configuration
+    if (chosen.vcpus, chosen.vgpus, note.kind) == (wanted.vcpus, wanted.vgpus, planned.kind):
+        if stage.batch_size < wanted.batch:
+            waited = "nothing else" if note.waiting == 1 else f"only {note.waiting}"
+            return f"as planned, though not in a batch of {wanted.batch}: {waited} waited"
+        return "as planned"
+    if (chosen.vcpus, chosen.vgpus) == (wanted.vcpus, wanted.vgpus):
+        text = f"as planned, but on {note.kind} instead of {planned.kind}"
+    else:
+        text = f"{_on(chosen, note.kind, planned.kind)} instead of {_share(wanted)} as planned"
+    return f"{text}: {_why_other(story, note, planned)}"
+
+
+def _why_other(story: Story, note: Started, planned: Planned) -> str:
     if note.is_rushed:
         return f"with {_s(note.left_s)} left none was safely in time, so a quick one was taken"
     if note.better is not None:
-        named = "that" if note.better == wanted else f"{_share(note.better)}, the first choice by then"
-        return f"for {named} there was neither an idle instance nor room for a new one"
-    facts = []
-    assert stage.planned is not None
+        better, kind = note.better
+        is_planned = (better, kind) == (planned.configuration, planned.kind)
+        named = "the planned one" if is_planned else f"the first choice by then, {_share(better)} on {kind},"
+        budget = ", or it cost more than was left of the budget" if story.budget_usd < inf else ""
+        return f"for {named} there was no idle instance and neither room nor time to start one{budget}"
     objective_s = story.deadline - story.arrival
-    less_s = objective_s - stage.planned.start_s - note.left_s
+    less_s = objective_s - planned.start_s - note.left_s
+    left = f"with {_s(note.left_s)} left"
     if abs(less_s) > _NOTICEABLE * objective_s:
-        facts.append(f"{_s(abs(less_s))} {'less' if less_s > 0 else 'more'} than planned")
-    if note.waiting > 1 or wanted.batch > 1:
-        facts.append(f"{note.waiting} waiting")
-    left = f"with {_s(note.left_s)} left{f' ({facts[0]})' if facts and 'planned' in facts[0] else ''}"
-    waiting = f" and {facts[-1]}" if facts and "waiting" in facts[-1] else ""
-    at = [f"{n}s at {p:.3g} times their price" for n, p in zip(RESOURCES, note.prices, strict=True) if p > _SHORT]
-    counted = f", counting {' and '.join(at)}" if at else ""
-    return f"it was the cheapest that was in time {left}{waiting}{counted}"
+        left += f", {_s(abs(less_s))} {'less' if less_s > 0 else 'more'} than planned,"
+    waiting = f" and {note.waiting} waiting" if note.waiting > 1 or planned.configuration.batch > 1 else ""
+    return f"it was the cheapest in time {left}{waiting}{_new_prices(story, note)}".rstrip(",")
+
+
+def _new_prices(story: Story, note: Started) -> str:
+    before = story.admitted.prices if story.admitted else note.prices
+    changed = [
+        f"{name}s from {old:.3g} to {new:.3g} times"
+        for name, old, new in zip(RESOURCES, before, note.prices, strict=True)
+        if not 1 / _CHANGED < new / old < _CHANGED
+    ]
+    return f"; since the plan, prices had changed, {' and '.join(changed)}" if changed else ""
 
 
 def _why_here(stage: StageStory, note: Started) -> str:
-    busy = f"{show(note.busy, 'share')} of it in use"
+    busy = f"{100 * note.busy:.0f} % in use" if note.busy > 0.005 else "otherwise idle"
     if stage.is_cold:
-        text = f"no idle instance of this size was left, and {stage.node} had room for a new one, {busy}"
+        text = f"no idle instance of this size was left, and {stage.node} ({busy}) had room for a new one"
     elif stage.cold_s > 0:
-        text = f"an instance of this size was being started on {stage.node}, {busy}"
+        text = f"an instance of this size was being started on {stage.node} ({busy})"
     elif stage.idle_elsewhere:
+        number = f"{stage.idle_elsewhere + 1} nodes"
         text = (
-            f"of {stage.idle_elsewhere + 1} nodes with an idle instance of this size {stage.node} was preferred, {busy}"
+            f"{number} of kind {note.kind} had an idle instance of this size; {stage.node} ({busy}) was the least busy"
         )
     else:
-        text = f"only {stage.node} had an idle instance of this size, {busy}"
+        text = f"{stage.node} ({busy}) was the only one of kind {note.kind} with an idle instance of this size"
     if note.pace > _SLOW:
         text += f", although its last runs took {note.pace:.3g} times the expected time"
     if note.slow is not None:
@@ -112,11 +141,8 @@ def _why_here(stage: StageStory, note: Started) -> str:
     return text
 
 
-def _delay(delay: Delay) -> str:
-    if not delay.was_started:
-        return f"{delay.stage} waited {_s(delay.took_s)} and was not started"
-    waited = f", of which it waited {_s(delay.wait_s)}" if delay.wait_s > 0 else ""
-    return f"{delay.stage} took {_s(delay.took_s)}{waited}, where {_s(delay.planned_s)} was planned"
+def _on(configuration: Configuration, kind: str, planned: str) -> str:
+    return _share(configuration) + (f" on {kind}" if kind != planned else "")
 
 
 def _share(configuration: Configuration) -> str:

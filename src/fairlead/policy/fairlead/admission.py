@@ -77,7 +77,7 @@ class Admission:
         self._wasted = self._worked = 0.0
         self._closed = self._dropped = 0.0  # requests, with exponential forgetting
         self._used: Reals = np.zeros(len(outlook.supply.amounts))
-        self._room: tuple[Reals, Reals] = (self._total, self._total)  # promised and to be promised, at the last look
+        self._looked: tuple[Reals, Reals, float | None] = (self._total, self._total, None)  # for `notes`
 
     def admit(self, request: Request, now: float) -> Refusal | None:
         """Count a request as promised, or say why that cannot be."""
@@ -99,19 +99,21 @@ class Admission:
         need = flow.use
         matters = need > 0
         room = min(1.0, self.window * flow.backlog) * self._outlook.supply.usable * left_s
-        self._room = self._total, room
+        self._looked = self._total, room, None
         if ((self._total + need > room) & matters).any():
             ahead = self._ahead(request.deadline)
-            self._room = ahead, room
+            self._looked = ahead, room, None
             if ahead.any():
-                ahead = ahead + need
+                before, ahead = ahead, ahead + need
                 if flow.is_flexible:  # where one resource is short, the other can do its work
                     prices = self._outlook.supply.usd_per_s * self._outlook.prices
                     over = float(prices @ ahead) / max(float(prices @ room), 1e-12)
                 else:
                     over = float((ahead[matters] / np.maximum(room[matters], 1e-12)).max())
+                self._looked = before, room, over
                 if over > 1:
-                    return Refusal(no_room(ahead, room, left_s), min((over - 1) * left_s, 60.0))
+                    reason = no_room(over, ahead, room, matters, left_s, is_either=flow.is_flexible)
+                    return Refusal(reason, min((over - 1) * left_s, 60.0))
         is_busy = ((self.held > _CALM * self._outlook.supply.usable) & matters).any()
         if flow.share < 1 and is_busy:
             return self._beyond_share(flow, now)
@@ -132,9 +134,9 @@ class Admission:
     def notes(self, request: int) -> list[Admitted | Started]:
         """Why a request that was just admitted was; what is noted on it later is added to this list."""
         found = self._open[request]
-        ahead, room = self._room
+        ahead, room, share = self._looked
         figures = ahead.tolist(), found.left.tolist(), room.tolist(), self._outlook.prices.tolist()
-        found.notes.append(Admitted(found.flow.planned_s, *figures, found.flow.planned))
+        found.notes.append(Admitted(found.flow.planned_s, *figures, found.flow.planned, share, found.flow.is_flexible))
         return found.notes
 
     def note(self, request: int, note: Started) -> None:

@@ -92,6 +92,7 @@ class Step:
         """The planned option, from and to so many parts of the objective after the arrival."""
         return Planned(
             self.name,
+            self.menu.name,
             after,
             *self.menu.options[self.option],
             float(self.menu.mean_s[self.option]),

@@ -321,7 +321,7 @@ class Fairlead(Policy):
         self, view: View, line: Line, option: int, node: str, skipped: int, first: int, *, is_rushed: bool
     ) -> Iterator[Action]:
         menu, now, waiting = line.menu, view.now, line.waiting
-        better = menu.options[first][0] if first != option else None
+        better = menu.options[first] if first != option else None
         configuration = menu.options[option][0]
         batch = line.take(view, configuration.batch, skipped, now + float(menu.upper_s[option]))
         if not batch:
@@ -346,10 +346,23 @@ class Fairlead(Policy):
             menu.wait_s += 0.02 * (waited_s - menu.wait_s)
         menu.started(option)
         yield Start(tuple(batch), configuration, node)
-        pace, prices = self._ground.pace.get(node, 1.0), self._outlook.prices.tolist()
-        basis = configuration, expected_s, batch[0].deadline - now, waiting, others, pace, prices
-        slow = self._ground.slowest(menu.options[option][1], node)
-        note = Started(now, menu.name, *basis, better, is_rushed, skipped, slow, line.was_kept_waiting(batch[0]))
+        note = Started(
+            at=now,
+            function=menu.name,
+            configuration=configuration,
+            kind=menu.options[option][1],
+            expected_s=expected_s,
+            left_s=batch[0].deadline - now,
+            waiting=waiting,
+            busy=others,
+            pace=self._ground.pace.get(node, 1.0),
+            prices=self._outlook.prices.tolist(),
+            better=better,
+            is_rushed=is_rushed,
+            skipped=skipped,
+            slow=self._ground.slowest(menu.options[option][1], node),
+            was_kept=line.was_kept_waiting(batch[0]),
+        )
         for invocation in batch:
             self._admission.note(invocation.request, note)
 

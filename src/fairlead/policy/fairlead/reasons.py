@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from math import inf
 
 import msgspec
-import numpy as np
 
 from fairlead.model import Configuration
-from fairlead.policy.fairlead.menu import Reals
+from fairlead.policy.fairlead.menu import Mask, Reals
 
 RESOURCES = ("vCPU", "vGPU")
 
@@ -19,6 +18,7 @@ class Planned(msgspec.Struct, frozen=True, gc=False):
     """One stage of a plan: from `start_s` to `end_s` after the arrival it gathers a batch and runs, for `run_s`."""
 
     stage: str
+    function: str
     after: tuple[str, ...]
     configuration: Configuration
     kind: str
@@ -37,7 +37,7 @@ class _Note(msgspec.Struct, frozen=True, gc=False, tag_field="note"):
         return msgspec.json.encode(self).decode()
 
 
-class Admitted(_Note, frozen=True, gc=False, tag="admitted"):
+class Admitted(_Note, frozen=True, gc=False, tag="admitted", omit_defaults=True):
     """What a promise rests on. Work is in seconds of a vCPU and of a vGPU, prices are relative to the base price.
 
     Args:
@@ -47,6 +47,8 @@ class Admitted(_Note, frozen=True, gc=False, tag="admitted"):
         room: Work that may be promised until its deadline.
         prices: One where nothing is short.
         steps: The plan.
+        share: Of what may be promised, with its own work, where it had to be looked at closely.
+        is_either: Whether a plan can do with one resource what it lacks of the other: both count, by their prices.
     """
 
     planned_s: float
@@ -55,6 +57,8 @@ class Admitted(_Note, frozen=True, gc=False, tag="admitted"):
     room: list[float]
     prices: list[float]
     steps: tuple[Planned, ...]
+    share: float | None = None
+    is_either: bool = False
 
 
 class Started(_Note, frozen=True, gc=False, tag="started", omit_defaults=True):
@@ -63,14 +67,15 @@ class Started(_Note, frozen=True, gc=False, tag="started", omit_defaults=True):
     Args:
         at: When.
         function: What it runs.
-        configuration: With what; the smallest batch that holds all who were there.
+        configuration: With what; the smallest batch that holds what was there.
+        kind: On which kind of node.
         expected_s: How long it was expected to run.
         left_s: How long the first of the batch had until its deadline.
         waiting: How many invocations of the function waited.
         busy: Share of the node that others used.
         pace: Of the node: observed over expected time of its last batches.
         prices: One where nothing is short.
-        better: What would have been preferred, had there been a warm instance or room for it.
+        better: What was preferred, and on which kind, but had no idle instance with room, nor could one be started.
         is_rushed: Whether nothing was in time by a safe estimate, so that a quick configuration was taken.
         skipped: How many more urgent invocations were passed over.
         slow: The slowest node of the kind and its pace, if it is avoided.
@@ -80,13 +85,14 @@ class Started(_Note, frozen=True, gc=False, tag="started", omit_defaults=True):
     at: float
     function: str
     configuration: Configuration
+    kind: str
     expected_s: float
     left_s: float
     waiting: int
     busy: float
     pace: float
     prices: list[float]
-    better: Configuration | None = None
+    better: tuple[Configuration, str] | None = None
     is_rushed: bool = False
     skipped: int = 0
     slow: tuple[str, float] | None = None
@@ -111,12 +117,23 @@ def read_notes(lines: Sequence[str]) -> tuple[Admitted | None, tuple[Started, ..
 # --- reasons: they end a request, so they are texts at once ---------------------------------------------------------
 
 
-def no_room(ahead: Reals, room: Reals, left_s: float) -> str:
+def no_room(over: float, ahead: Reals, room: Reals, matters: Mask, left_s: float, *, is_either: bool) -> str:
     """The cluster cannot do what is due before a request, and the request."""
-    scarce = int((ahead / np.maximum(room, 1e-12) * (room > 0)).argmax())
     what = f"what was admitted before it takes all that the cluster can do in the {left_s:.3g} s until it is due"
-    unit = f"{RESOURCES[scarce]}-seconds"
-    return f"{what}: with it {ahead[scarce]:.3g} {unit}, of {room[scarce]:.3g} that may be promised"
+    share = f"with it {100 * over:.4g} % of what may be promised"
+    return f"{what}: {share} ({amounts(ahead.tolist(), room.tolist(), matters.tolist(), is_either=is_either)})"
+
+
+def amounts(work: Sequence[float], room: Sequence[float], matters: Sequence[bool], *, is_either: bool) -> str:
+    """So much work of so much, of what is fullest, or of both resources where they stand in for each other."""
+    parts = [
+        (done / most, f"{done:.3g} of {most:.3g} {name}-seconds")
+        for name, done, most, counts in zip(RESOURCES, work, room, matters, strict=True)
+        if most > 0 and (counts or is_either)
+    ]
+    if is_either and len(parts) > 1:
+        return f"{' and '.join(text for _, text in parts)}, weighted by price"
+    return max(parts, default=(0.0, "nothing"))[1]
 
 
 def beyond_share(per_s: float, rate: float) -> str:
@@ -127,8 +144,9 @@ def beyond_share(per_s: float, rate: float) -> str:
 
 def too_late(stage: str, least_s: float, left_s: float) -> str:
     """There is too little time left for an admitted request."""
-    needed = f"from {stage} on it takes at least {least_s:.3g} s"
-    return f"it can no longer be answered in time: {needed}, and {max(left_s, 0.0):.3g} s are left"
+    needed, left = f"{least_s:.3g} s", f"{max(left_s, 0.0):.3g} s"
+    rest = "less than that is left" if left == needed else f"{left} are left"
+    return f"it can no longer be answered in time: from {stage} on it takes at least {needed}, and {rest}"
 
 
 def too_expensive(stage: str, cost: float, fresh: float, most: float, left_s: float) -> str:
@@ -136,7 +154,7 @@ def too_expensive(stage: str, cost: float, fresh: float, most: float, left_s: fl
     what = f"with the {left_s:.3g} s that are left, from {stage} on"
     if cost == inf:
         return f"{what} no configuration is safely in time, and the cluster is too short of room to try"
-    times = f"it would cost {cost / fresh:.3g} times as much as a new request"
+    times = f"it would cost {cost / fresh:.4g} times as much as a new request"
     return f"{what} {times}, and while the cluster is short of room at most {most:g} times is spent"
 
 
