@@ -14,9 +14,10 @@ _MATES = 8  # requests of a batch that are named
 def in_words(story: Story) -> list[str]:
     """The story as paragraphs of plain text; what belongs to the one before it is indented."""
     lines = [_headline(story), _came(story)]
-    if story.admitted is not None:
+    is_dropped_at_once = story.admitted is not None and story.outcome == "rejected"  # so no promise was given
+    if story.admitted is not None and not is_dropped_at_once:
         lines += why.promise(story, story.admitted)
-    if story.promised is not None:
+    if story.promised is not None and not is_dropped_at_once:
         plan = f": {story.plan}" if story.plan and story.admitted is None else ""
         lines.append(f"{story.policy} promised an answer {_after(story, story.promised)}{plan}.{_kept(story)}")
     for stage in story.stages:
@@ -83,8 +84,7 @@ def _stage_words(stage: StageStory, story: Story) -> str:
     if stage.transfer_s > 0:
         parts.append(f"{_s(stage.transfer_s)} to move its input")
     parts.append(f"ran {_s(stage.run_s)}{_expected(stage)}")
-    share = f"{stage.vcpus:g} vCPU" + (f", {stage.vgpus:g} vGPU" if stage.vgpus else "")
-    where = f"on instance {stage.instance} of {stage.node} ({share}), {_company(stage)}"
+    where = f"on instance {stage.instance} of {stage.node} ({_resources(stage)}), {_company(stage)}"
     ending = "" if stage.outcome == "done" else f" It ended as {stage.outcome}."
     return f"{name}: {', '.join(parts)}, {where}.{ending}"
 
@@ -94,25 +94,34 @@ def _waited(stage: StageStory) -> list[str]:
     met = stage.met
     if met is None or stage.wait_s < 1e-6:
         return []
-    idle = met.instances - met.busy
+    idle, size = met.instances - met.busy, why.size(stage)
     if not met.instances:
-        text = f"{_are(met.starting, 'instance')} still starting" if met.starting else "there was no instance of it"
-    elif idle:
-        text = f"{idle} of its {met.instances} instances {'was' if idle == 1 else 'were'} idle"
+        text = f"there was no instance{size}"
+        if met.starting:
+            text = f"{_are(met.starting, f'instance{size}', f'instances{size}')} still starting"
     else:
-        text = f"all {met.instances} of its instances were busy" if met.instances > 1 else "its only instance was busy"
-        text += f" and {met.starting} starting" if met.starting else ""
+        number = f"{idle} of {met.instances}" if 0 < idle < met.instances else f"all {met.instances}"
+        of_them = f"{number} instances{size} {'was' if idle == 1 else 'were'}"
+        text = f"{of_them if met.instances > 1 else f'the only instance{size} was'} {'idle' if idle else 'busy'}"
+        if idle and not met.usable:
+            text += (
+                f", but not where {_resources(stage)} {'was' if stage.vcpus <= 1 and not stage.vgpus else 'were'} free"
+            )
     used = [
         f"{100 * share:.0f} % of all {name}s"
         for name, share in (("vCPU", met.vcpus_in_use), ("vGPU", met.vgpus_in_use))
         if share is not None
     ]
-    first = f"; {_are(met.went_first, 'other')} started before it" if met.went_first else ""
-    return [f"Wait: when it became ready, {text} and {' and '.join(used)} in use{first}."]
+    first = f"; {_are(met.went_first, 'other', 'others')} started before it" if met.went_first else ""
+    return [f"Wait: when it became ready, {text}; {' and '.join(used)} were in use{first}."]
 
 
-def _are(count: int, what: str) -> str:
-    return f"{count} {what} was" if count == 1 else f"{count} {what}s were"
+def _resources(stage: StageStory) -> str:
+    return f"{stage.vcpus:g} vCPU" + (f", {stage.vgpus:g} vGPU" if stage.vgpus else "")
+
+
+def _are(count: int, one: str, several: str) -> str:
+    return f"{count} {one} was" if count == 1 else f"{count} {several} were"
 
 
 def _expected(stage: StageStory) -> str:
@@ -129,7 +138,8 @@ def _company(stage: StageStory) -> str:
         return "alone"
     others = [f"{mate}" for mate in stage.mates[:_MATES]]
     more = len(stage.mates) - len(others)
-    named = f" with requests {', '.join(others)}{f' and {more} more' if more > 0 else ''}" if others else ""
+    word = "request" if len(stage.mates) == 1 else "requests"
+    named = f" with {word} {', '.join(others)}{f' and {more} more' if more > 0 else ''}" if others else ""
     return f"in a batch of {stage.batch_size}{named}"
 
 

@@ -28,8 +28,9 @@ class Met:
 
     Args:
         function: What it is to run.
-        instances: Of the function, ready ones.
+        instances: Of the function with the vGPUs of its configuration, ready ones.
         busy: How many of these had a batch.
+        usable: How many of the others were where its vCPUs and vGPUs were free.
         starting: Instances that were not ready yet.
         went_first: Invocations of the function that were started before it.
         vcpus_in_use: Share of all vCPUs that runs had.
@@ -39,6 +40,7 @@ class Met:
     function: str
     instances: int
     busy: int
+    usable: int
     starting: int
     went_first: int
     vcpus_in_use: float | None
@@ -51,7 +53,7 @@ class StageStory:
 
     Args:
         met: What it met when it became ready.
-        idle_elsewhere: Other nodes of the same kind that had an idle instance of this size at its start.
+        idle_elsewhere: Other nodes of the same kind that had an idle instance with these vGPUs at its start.
         planned: What the policy planned for it.
         note: Why the policy started it so.
     """
@@ -216,7 +218,7 @@ def _stages(
                 expected_s=expected,
                 planned=planned.get(row["stage"]),
                 note=note,
-                met=_met(recording, row["function"], row["ready"], row["start"]),
+                met=_met(recording, row["function"], row["vcpus"], row["vgpus"], row["ready"], row["start"]),
                 idle_elsewhere=_idle_elsewhere(recording, row),
             )
         )
@@ -236,30 +238,42 @@ def _matched(rows: pl.DataFrame, started: Sequence[Started]) -> dict[tuple[objec
     return found
 
 
-def _met(recording: Recording, function: str, ready: float, until: float) -> Met:
+def _met(recording: Recording, function: str, vcpus: float, vgpus: float, ready: float, until: float) -> Met:
     """What an invocation met that waited from one instant to the other."""
     running = recording.invocations.filter((pl.col("start") <= ready) & (pl.col("end") > ready)).unique("batch")
-    there = recording.instances.filter(pl.col("function") == function, _lives(ready))
+    there = recording.instances.filter(pl.col("function") == function, pl.col("vgpus") == vgpus, _lives(ready))
     able = there.filter(pl.col("ready") <= ready)
     first = (pl.col("start") >= ready) & (pl.col("start") < until) & (pl.col("ready") < until)
+    is_busy = pl.col("instance").is_in(running["instance"].implode())
     nodes = recording.cluster.nodes
-    vcpus = sum(node.vcpus for node in nodes)
-    vgpus = sum(device.vgpus for node in nodes for device in node.devices)
+    all_vcpus = sum(node.vcpus for node in nodes)
+    all_vgpus = sum(device.vgpus for node in nodes for device in node.devices)
+    free = {(node.name, -1): node.vcpus for node in nodes}
+    free |= {(node.name, place): device.vgpus for node in nodes for place, device in enumerate(node.devices)}
+    for name, device, used_vcpus, used_vgpus in running.select("node", "device", "vcpus", "vgpus").iter_rows():
+        free[name, -1] = free.get((name, -1), 0.0) - used_vcpus
+        if device >= 0:
+            free[name, device] = free.get((name, device), 0.0) - used_vgpus
+    idle = able.filter(~is_busy).select("node", "device").rows()
     return Met(
         function=function,
         instances=able.height,
-        busy=able.filter(pl.col("instance").is_in(running["instance"].implode())).height,
+        busy=able.filter(is_busy).height,
+        usable=sum(
+            free.get((name, -1), 0.0) >= vcpus - 1e-9 and (device < 0 or free.get((name, device), 0.0) >= vgpus - 1e-9)
+            for name, device in idle
+        ),
         starting=there.height - able.height,
         went_first=recording.invocations.filter(pl.col("function") == function, first).height,
-        vcpus_in_use=float(running["vcpus"].sum()) / vcpus if vcpus else None,
-        vgpus_in_use=float(running["vgpus"].sum()) / vgpus if vgpus else None,
+        vcpus_in_use=float(running["vcpus"].sum()) / all_vcpus if all_vcpus else None,
+        vgpus_in_use=float(running["vgpus"].sum()) / all_vgpus if all_vgpus else None,
     )
 
 
 def _idle_elsewhere(recording: Recording, row: Mapping[str, Any]) -> int:
     kinds = {node.name: node.kind for node in recording.cluster.nodes}
     others = [name for name, kind in kinds.items() if kind == kinds.get(row["node"]) and name != row["node"]]
-    alike = [pl.col(name) == row[name] for name in ("function", "vcpus", "vgpus")]
+    alike = [pl.col(name) == row[name] for name in ("function", "vgpus")]
     at = row["start"]
     running = recording.invocations.filter((pl.col("start") <= at) & (pl.col("end") > at))["instance"]
     idle = recording.instances.filter(*alike, _lives(at), pl.col("ready") <= at, pl.col("node").is_in(others))
@@ -285,14 +299,17 @@ def _delays(
             continue
         ready = max(before, default=request["arrival"])
         until = max((stage.end for stage in attempts), default=request["end"])
-        times = {"planned_s": step.end_s - step.start_s, "took_s": until - ready}
+        planned_s, took_s, waited_s, met = step.end_s - step.start_s, until - ready, until - ready, None
         if any(stage.outcome == "done" for stage in attempts):
             done[step.stage] = until
-        if not attempts:
-            met = _met(recording, step.function, ready, until)
-            found.append(Delay(stage=step.stage, **times, wait_s=until - ready, met=met))
-        elif times["took_s"] > times["planned_s"] + _NOTICEABLE_S:
-            found.append(Delay(stage=step.stage, **times, wait_s=max(stage.wait_s for stage in attempts)))
+        if attempts:
+            waited_s = max(stage.wait_s for stage in attempts)
+            if took_s <= planned_s + _NOTICEABLE_S:
+                continue
+        else:
+            wanted = step.configuration
+            met = _met(recording, step.function, wanted.vcpus, wanted.vgpus, ready, until)
+        found.append(Delay(stage=step.stage, planned_s=planned_s, took_s=took_s, wait_s=waited_s, met=met))
     return tuple(found)
 
 

@@ -25,11 +25,16 @@ def promise(story: Story, note: Admitted) -> list[str]:
     )
     share = fullest if note.share is None else note.share
     had = f"it had {_s(story.deadline - story.arrival)}, and its plan takes {_s(note.planned_s)}"
-    makes = f"make {show(share, 'share')} of what may be promised until its deadline"
-    figures = amounts(work, note.room, matters, is_either=note.is_either)
+    if any(note.ahead):
+        what = "All work promised so far" if note.share is None else "The work due before it"
+        figures = amounts(work, note.room, matters, is_either=note.is_either)
+        makes = f"make {show(share, 'share')} of what may be promised until its deadline ({figures})"
+        load = f"{what} and its own {makes}"
+    else:
+        load = "Nothing that is due before it had been promised"
     steps = [f"{one.stage} with {_share(one.configuration)} on {one.kind} ({_s(one.run_s)})" for one in note.steps]
     return [
-        f"Admitted: {had}. The work ahead of it and its own {makes} ({figures}).",
+        f"Admitted: {had}. {load}.",
         f"Plan: {', '.join(steps)}. {_basis(note.prices, has_budget=story.budget_usd < inf)}",
     ]
 
@@ -64,7 +69,8 @@ def delays(story: Story) -> list[str]:
             told.append(f"{one.stage} took {_s(one.took_s)}{waited}, where {_s(one.planned_s)} was planned")
         else:
             first = f" ({one.met.went_first} others of {one.met.function} were)" if one.met.went_first > 1 else ""
-            told.append(f"{one.stage} waited {_s(one.took_s)} and was not started{first}")
+            waited = f"waited {_s(one.took_s)} and" if one.took_s > 1e-6 else "was ready, but"
+            told.append(f"{one.stage} {waited} was not started{first}")
     return [f"What went otherwise than planned: {'; '.join(told)}."]
 
 
@@ -81,11 +87,12 @@ def _basis(prices: list[float], *, has_budget: bool) -> str:
 def _configuration(stage: StageStory, story: Story, note: Started, planned: Planned) -> str:
     chosen, wanted = note.configuration, planned.configuration
     if (chosen.vcpus, chosen.vgpus, note.kind) == (wanted.vcpus, wanted.vgpus, planned.kind):
-        if stage.batch_size < wanted.batch:
-            waited = "nothing else" if note.waiting == 1 else f"only {note.waiting}"
-            return f"as planned, though not in a batch of {wanted.batch}: {waited} waited"
-        return "as planned"
-    if (chosen.vcpus, chosen.vgpus) == (wanted.vcpus, wanted.vgpus):
+        if stage.batch_size >= wanted.batch:
+            return "as planned"
+        text = f"as planned, though in a batch of {stage.batch_size} instead of {wanted.batch}"
+        if note.waiting <= stage.batch_size:
+            return f"{text}: nothing else was waiting"
+    elif (chosen.vcpus, chosen.vgpus) == (wanted.vcpus, wanted.vgpus):
         text = f"as planned, but on {note.kind} instead of {planned.kind}"
     else:
         text = f"{_on(chosen, note.kind, planned.kind)} instead of {_share(wanted)} as planned"
@@ -99,8 +106,8 @@ def _why_other(story: Story, note: Started, planned: Planned) -> str:
         better, kind = note.better
         is_planned = (better, kind) == (planned.configuration, planned.kind)
         named = "the planned one" if is_planned else f"the first choice by then, {_share(better)} on {kind},"
-        budget = ", or it cost more than was left of the budget" if story.budget_usd < inf else ""
-        return f"for {named} there was no idle instance and neither room nor time to start one{budget}"
+        budget = ", or it would have exceeded the budget" if story.budget_usd < inf else ""
+        return f"{named} had no idle instance with room, and a new one could not be started in time{budget}"
     objective_s = story.deadline - story.arrival
     less_s = objective_s - planned.start_s - note.left_s
     left = f"with {_s(note.left_s)} left"
@@ -122,23 +129,27 @@ def _new_prices(story: Story, note: Started) -> str:
 
 def _why_here(stage: StageStory, note: Started) -> str:
     busy = f"{100 * note.busy:.0f} % in use" if note.busy > 0.005 else "otherwise idle"
+    idle = f"an idle instance{size(stage)}"
     if stage.is_cold:
-        text = f"no idle instance of this size was left, and {stage.node} ({busy}) had room for a new one"
+        text = f"no idle instance{size(stage)} could be used, and {stage.node} ({busy}) had room for a new one"
     elif stage.cold_s > 0:
-        text = f"an instance of this size was being started on {stage.node} ({busy})"
+        text = f"an instance{size(stage)} was being started on {stage.node} ({busy})"
     elif stage.idle_elsewhere:
-        number = f"{stage.idle_elsewhere + 1} nodes"
-        text = (
-            f"{number} of kind {note.kind} had an idle instance of this size; {stage.node} ({busy}) was the least busy"
-        )
+        number = f"{stage.idle_elsewhere + 1} nodes of kind {note.kind}"
+        text = f"{number} had {idle}; {stage.node} ({busy}) was the least busy with room"
     else:
-        text = f"{stage.node} ({busy}) was the only one of kind {note.kind} with an idle instance of this size"
+        text = f"{stage.node} ({busy}) was the only one of kind {note.kind} with {idle}"
     if note.pace > _SLOW:
         text += f", although its last runs took {note.pace:.3g} times the expected time"
     if note.slow is not None:
         name, pace = note.slow
         text += f"; {name} is used last, since its last runs took {pace:.3g} times the expected time"
     return text
+
+
+def size(stage: StageStory) -> str:
+    """The share that tells instances of a function apart."""
+    return f" with {stage.vgpus:g} vGPU" if stage.vgpus else ""
 
 
 def _on(configuration: Configuration, kind: str, planned: str) -> str:

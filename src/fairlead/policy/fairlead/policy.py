@@ -188,10 +188,10 @@ class Fairlead(Policy):
                 yield from self._drop(view, head, too_expensive(head.stage, cost, fresh, _MOST_WORTH, left_s))
                 continue
             spend = self._spendable(view, head, step)
-            if spend < inf and not self._is_affordable(line, head, left_s, spend):
+            if spend < inf and (least := self._least_usd(line, left_s)) > spend * (1 + 1e-9):
                 line.discard(head)
                 money = view.request(head.request).budget_usd, view.spent_usd(head.request)
-                yield from self._drop(view, head, over_budget(head.stage, *money))
+                yield from self._drop(view, head, over_budget(head.stage, least, spend, *money))
                 continue
             break
         else:
@@ -237,11 +237,11 @@ class Fairlead(Policy):
         fresh = self._fresh_cost(step)
         return bool(np.isfinite(fresh)) and step.least_cost(left_s) > _MOST_WORTH * fresh
 
-    def _is_affordable(self, line: Line, head: Invocation, left_s: float, spend: float) -> bool:
-        """Whether an option that is in time costs no more than this per member."""
+    def _least_usd(self, line: Line, left_s: float) -> float:
+        """What the cheapest option that is in time costs per member."""
         menu = line.menu
         options = line.step.ranked(left_s, line.waiting)[0] or _quickest(menu, left_s - line.step.rest_s)[0]
-        return any(menu.usd[one] / min(menu.batch[one], line.waiting) <= spend * (1 + 1e-9) for one in options)
+        return min((float(menu.usd[one]) / min(menu.batch[one], line.waiting) for one in options), default=inf)
 
     def _spendable(self, view: View, head: Invocation, step: Step) -> float:
         """What a run may cost per member for the request to stay within its budget."""

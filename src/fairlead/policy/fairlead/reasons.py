@@ -158,7 +158,7 @@ def too_expensive(stage: str, cost: float, fresh: float, most: float, left_s: fl
     return f"{what} {times}, and while the cluster is short of room at most {most:g} times is spent"
 
 
-def over_budget(stage: str, budget_usd: float, spent_usd: float) -> str:
+def over_budget(stage: str, least_usd: float, spend_usd: float, budget_usd: float, spent_usd: float) -> str:
     """What is left of the budget of an admitted request does not suffice."""
-    what = "it can no longer be answered within its budget"
-    return f"{what}: ${spent_usd:.3g} of ${budget_usd:.3g} are spent, and from {stage} on it costs more than the rest"
+    left = f"${spent_usd:.3g} of ${budget_usd:.3g} are spent, which leaves ${max(spend_usd, 0.0):.3g} for {stage}"
+    return f"it can no longer be answered within its budget: {left}, and in time that costs at least ${least_usd:.3g}"
