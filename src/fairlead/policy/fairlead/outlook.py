@@ -95,9 +95,9 @@ class Step:
             self.menu.name,
             after,
             *self.menu.options[self.option],
-            float(self.menu.mean_s[self.option]),
-            start * self.grid_s,
-            end * self.grid_s,
+            round(float(self.menu.mean_s[self.option]), 6),
+            round(start * self.grid_s, 6),
+            round(end * self.grid_s, 6),
         )
 
     def bin(self, seconds: float) -> int:

@@ -347,7 +347,6 @@ class Fairlead(Policy):
         menu.started(option)
         yield Start(tuple(batch), configuration, node)
         note = Started(
-            at=now,
             function=menu.name,
             configuration=configuration,
             kind=menu.options[option][1],

@@ -14,7 +14,7 @@ from fairlead.policy.fairlead.menu import Mask, Reals
 RESOURCES = ("vCPU", "vGPU")
 
 
-class Planned(msgspec.Struct, frozen=True, gc=False):
+class Planned(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One stage of a plan: from `start_s` to `end_s` after the arrival it gathers a batch and runs, for `run_s`."""
 
     stage: str
@@ -30,14 +30,14 @@ class Planned(msgspec.Struct, frozen=True, gc=False):
         return f"{self.stage}: {self.configuration} on {self.kind}, {self.run_s:.3g} s"
 
 
-class _Note(msgspec.Struct, frozen=True, gc=False, tag_field="note"):
-    """What is written as one line of JSON."""
+class _Note(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What is written as one line of JSON: an array, since there is one per request and one per run."""
 
     def __str__(self) -> str:
         return msgspec.json.encode(self).decode()
 
 
-class Admitted(_Note, frozen=True, gc=False, tag="admitted", omit_defaults=True):
+class Admitted(_Note, frozen=True, gc=False, tag="admitted"):
     """What a promise rests on. Work is in seconds of a vCPU and of a vGPU, prices are relative to the base price.
 
     Args:
@@ -61,11 +61,10 @@ class Admitted(_Note, frozen=True, gc=False, tag="admitted", omit_defaults=True)
     is_either: bool = False
 
 
-class Started(_Note, frozen=True, gc=False, tag="started", omit_defaults=True):
+class Started(_Note, frozen=True, gc=False, tag="started"):
     """Why a batch was started as it was.
 
     Args:
-        at: When.
         function: What it runs.
         configuration: With what; the smallest batch that holds what was there.
         kind: On which kind of node.
@@ -82,7 +81,6 @@ class Started(_Note, frozen=True, gc=False, tag="started", omit_defaults=True):
         was_kept: Whether it had to wait for room that is kept for requests that cannot wait.
     """
 
-    at: float
     function: str
     configuration: Configuration
     kind: str
