@@ -41,8 +41,8 @@ def test_the_first_request_is_admitted_since_nothing_is_promised_yet():
     """1.1 s are 17.6 parts of 62.5 ms, so 18: 1.125 s."""
     words = told(TEN)
     assert "Admitted: it had 10.0 s, and its plan takes 1.12 s. Nothing that is due before it had been" in words
-    assert "Plan: f with 1 vCPU on plain (1.00 s). There was room for all, so these are the cheapest" in words
-    assert "fairlead promised an answer by 1.125 s (1.12 s after it came). It came 125 ms earlier." in words
+    assert "Plan: f with 1 vCPU on plain (1.00 s). Nothing was short, so these are the cheapest" in words
+    assert "fairlead promised an answer by 1.125 s (1.12 s after it came). The answer came 125 ms earlier." in words
     assert "ran 1.00 s where 1.00 s was to be expected" in words
     assert "Configuration: as planned." in words
 
@@ -54,7 +54,7 @@ def test_a_later_one_is_told_how_much_was_promised_and_what_it_waited_for():
     assert "(5 of 10 vCPU-seconds)" in words
     assert "Wait: when it became ready, the only instance was busy; 100 % of all vCPUs were in use;" in words
     assert "4 others were started before it." in words
-    assert "It came 3.88 s later." in words
+    assert "The answer came 3.88 s later." in words
     assert "What went otherwise than planned: f took 5.00 s, of which it waited 4.00 s, where 1.12 s was" in words
 
 
@@ -128,7 +128,7 @@ def test_a_budget_that_does_not_suffice_is_told_with_what_it_takes():
         ({"slow": ("n1", 1.4)}, "n1 is used last, since its last runs took 1.4 times the expected time"),
         ({"pace": 1.3}, "although its last runs took 1.3 times the expected time"),
         ({"skipped": 2}, "2 more urgent ones of f were passed over, since this batch serves more in time."),
-        ({"was_kept": True}, "Some room is kept for requests of other workflows that cannot wait"),
+        ({"was_kept": True}, "some room is kept for requests of other workflows that cannot wait"),
         ({"busy": 0.25}, "n0 (25 % in use)"),
     ],
 )

@@ -68,7 +68,7 @@ def explain(
     if json_to != "-":
         for paragraph in in_words(story):
             indent = " " * (len(paragraph) - len(paragraph.lstrip()) + 2)
-            typer.echo(fill(paragraph, _WIDTH, subsequent_indent=indent))
+            typer.echo(fill(paragraph, _WIDTH, subsequent_indent=indent, break_on_hyphens=False))
         typer.echo(f"Run: {folder}")
 
 

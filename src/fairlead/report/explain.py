@@ -65,7 +65,9 @@ def _kept(story: Story) -> str:
     if story.end is None or story.outcome != "completed" or story.promised is None:
         return ""
     off = story.end - story.promised
-    return f" It came {_s(abs(off))} {'later' if off > 0 else 'earlier'}." if abs(off) >= 1e-6 else " It was kept."
+    return (
+        f" The answer came {_s(abs(off))} {'later' if off > 0 else 'earlier'}." if abs(off) >= 1e-6 else " It was kept."
+    )
 
 
 def _stage_words(stage: StageStory, story: Story) -> str:
@@ -113,7 +115,9 @@ def _waited(stage: StageStory) -> list[str]:
         if share is not None
     ]
     first = f"; {_are(met.went_first, 'other', 'others')} started before it" if met.went_first else ""
-    return [f"Wait: when it became ready, {text}; {' and '.join(used)} were in use{first}."]
+    number = f"{met.starting_elsewhere} instance{'s' if met.starting_elsewhere > 1 else ''}"
+    others = f", with {number} of other functions starting" if met.starting_elsewhere else ""
+    return [f"Wait: when it became ready, {text}; {' and '.join(used)} were in use{others}{first}."]
 
 
 def _resources(stage: StageStory) -> str:

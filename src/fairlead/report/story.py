@@ -33,8 +33,9 @@ class Met:
         usable: How many of the others were where its vCPUs and vGPUs were free.
         starting: Instances that were not ready yet.
         went_first: Invocations of the function that were started before it.
-        vcpus_in_use: Share of all vCPUs that runs had.
+        vcpus_in_use: Share of all vCPUs that runs and starting instances had.
         vgpus_in_use: Likewise; None where there are none.
+        starting_elsewhere: Instances of other functions that were starting.
     """
 
     function: str
@@ -45,6 +46,7 @@ class Met:
     went_first: int
     vcpus_in_use: float | None
     vgpus_in_use: float | None
+    starting_elsewhere: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +252,11 @@ def _met(recording: Recording, function: str, vcpus: float, vgpus: float, ready:
     all_vgpus = sum(device.vgpus for node in nodes for device in node.devices)
     free = {(node.name, -1): node.vcpus for node in nodes}
     free |= {(node.name, place): device.vgpus for node in nodes for place, device in enumerate(node.devices)}
-    for name, device, used_vcpus, used_vgpus in running.select("node", "device", "vcpus", "vgpus").iter_rows():
+    columns = ("node", "device", "vcpus", "vgpus")
+    is_starting = pl.col("ready").is_null() | (pl.col("ready") > ready)
+    starting = recording.instances.filter(_lives(ready), is_starting, ~is_busy)
+    using = pl.concat([running.select(columns), starting.select(columns)])
+    for name, device, used_vcpus, used_vgpus in using.iter_rows():
         free[name, -1] = free.get((name, -1), 0.0) - used_vcpus
         if device >= 0:
             free[name, device] = free.get((name, device), 0.0) - used_vgpus
@@ -265,8 +271,9 @@ def _met(recording: Recording, function: str, vcpus: float, vgpus: float, ready:
         ),
         starting=there.height - able.height,
         went_first=recording.invocations.filter(pl.col("function") == function, first).height,
-        vcpus_in_use=float(running["vcpus"].sum()) / all_vcpus if all_vcpus else None,
-        vgpus_in_use=float(running["vgpus"].sum()) / all_vgpus if all_vgpus else None,
+        vcpus_in_use=float(using["vcpus"].sum()) / all_vcpus if all_vcpus else None,
+        vgpus_in_use=float(using["vgpus"].sum()) / all_vgpus if all_vgpus else None,
+        starting_elsewhere=starting.filter(pl.col("function") != function).height,
     )
 
 

@@ -46,7 +46,7 @@ def choice(stage: StageStory, story: Story) -> list[str]:
         return []
     lines = []
     if note.was_kept:
-        lines.append("Some room is kept for requests of other workflows that cannot wait; it had to wait for more.")
+        lines.append("It had to wait because some room is kept for requests of other workflows that cannot wait.")
     if note.skipped:
         passed = f"{note.skipped} more urgent ones of {stage.function} were"
         one = f"1 more urgent one of {stage.function} was"
@@ -78,7 +78,7 @@ def _basis(prices: list[float], *, has_budget: bool) -> str:
     in_time = f"in time{' and within the budget' if has_budget else ''}"
     short = [(name, price) for name, price in zip(RESOURCES, prices, strict=True) if price > _SHORT]
     if not short:
-        return f"There was room for all, so these are the cheapest configurations that are {in_time}."
+        return f"Nothing was short, so these are the cheapest configurations that are {in_time}."
     names, times = " and ".join(f"{name}s" for name, _ in short), " and ".join(f"{price:.3g}" for _, price in short)
     spare = f"the plan uses as little of them per answer as is possible {in_time}"
     return f"{names} were short and counted at {times} times their price, so {spare}."

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import inf
 
 import msgspec
+import numpy as np
 
 from fairlead.model import Configuration
 from fairlead.policy.fairlead.menu import Mask, Reals
@@ -158,5 +159,9 @@ def too_expensive(stage: str, cost: float, fresh: float, most: float, left_s: fl
 
 def over_budget(stage: str, least_usd: float, spend_usd: float, budget_usd: float, spent_usd: float) -> str:
     """What is left of the budget of an admitted request does not suffice."""
-    left = f"${spent_usd:.3g} of ${budget_usd:.3g} are spent, which leaves ${max(spend_usd, 0.0):.3g} for {stage}"
-    return f"it can no longer be answered within its budget: {left}, and in time that costs at least ${least_usd:.3g}"
+    left = f"{_usd(spent_usd)} of {_usd(budget_usd)} are spent, which leaves {_usd(max(spend_usd, 0.0))} for {stage}"
+    return f"it can no longer be answered within its budget: {left}, and in time that costs at least {_usd(least_usd)}"
+
+
+def _usd(amount: float) -> str:
+    return f"${np.format_float_positional(amount, precision=3, fractional=False, trim='-')}"
