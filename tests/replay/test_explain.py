@@ -46,7 +46,8 @@ def test_a_request_that_waited_is_told_what_room_there_was():
     """One vCPU: `g` runs from 0 to 1 and stays warm, `f` runs from 1.5 to 2.5, and the next `g` comes at 2."""
     flows = {name: Workflow.chain(name, name) for name in ("f", "g")}
     arrivals = [Listed("g", (0.0, 2.0)), Listed("f", (1.5,))]
-    there = scenario({"f": 1.0, "g": 1.0}, workflows=flows, arrivals=arrivals, on=cluster(1, vcpus=1))
+    functions = {name: declared(1.0, idle_holds="memory") for name in flows}
+    there = scenario(functions, workflows=flows, arrivals=arrivals, on=cluster(1, vcpus=1))
     recording = simulate(there, "fifo")
     late = recording.requests.filter(recording.requests["arrival"] == 2.0)["request"][0]
     story = tell(recording, late)
@@ -62,11 +63,8 @@ def test_instances_that_are_starting_take_room_too():
     arrivals = [Listed("f", (0.0, 0.25)), Listed("g", (0.0,))]
     there = scenario(functions, workflows=flows, arrivals=arrivals, on=cluster(1, vcpus=2))
     recording = simulate(there, "fifo")
-    met = (
-        tell(recording, int(recording.requests.filter(recording.requests["arrival"] == 0.25)["request"][0]))
-        .stages[0]
-        .met
-    )
+    last = recording.requests.filter(recording.requests["arrival"] == 0.25)["request"][0]
+    met = tell(recording, last).stages[0].met
     assert (met.instances, met.starting, met.vcpus_in_use) == (0, 1, 1.0)
 
 
