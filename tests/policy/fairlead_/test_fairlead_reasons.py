@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fairlead.engine import simulate
+from fairlead.engine.live.gateway.reasons import code_of_sentence
 from fairlead.policy.fairlead import reasons
 from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.menu import Menu, Supply
@@ -41,6 +42,23 @@ class TestReasons:
             "with the 0.25 s that are left, from b on it would cost 1.5 times as much as a new request"
         )
         assert "no configuration is safely in time" in reasons.too_expensive("b", inf, 2.0, 1.3, 0.25)
+
+    @pytest.mark.parametrize(
+        ("reason", "code"),
+        [
+            (
+                reasons.no_room(1.1, np.array([11.0, 0.0]), np.array([10.0, 0.0]), BOTH, 1.0, is_either=False),
+                "overloaded",
+            ),
+            (reasons.beyond_share(1.0, 2.0), "overloaded"),
+            (reasons.too_late("b", 1.0, 0.5), "deadline_unreachable"),
+            (reasons.too_expensive("b", inf, 2.0, 1.3, 0.25), "deadline_unreachable"),
+            (reasons.too_expensive("b", 3.0, 2.0, 1.3, 0.25), "overloaded"),
+            (reasons.over_budget("b", 3.2, 2.6, 2.6, 0.0), "no_promise"),
+        ],
+    )
+    def test_the_metrics_of_a_gateway_have_a_code_for_each(self, reason, code):
+        assert code_of_sentence(reason) == code
 
 
 class TestNotes:
