@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -57,12 +59,11 @@ def call(url: str, value: int) -> dict[str, object]:
         return json.load(answer)
 
 
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory):
-    """A folder from which an app was served, what it answered, and what `top` showed meanwhile."""
-    folder = tmp_path_factory.mktemp("shop")
+@contextmanager
+def served(folder: Path, *options: str) -> Iterator[str]:
+    """The shop, served from a folder; gives its address."""
     (folder / "app.py").write_text(APP)
-    command = [sys.executable, "-m", "fairlead", "serve", "app.py", "--port", "0"]
+    command = [sys.executable, "-m", "fairlead", "serve", "app.py", "--port", "0", *options]
     told = folder / ".fairlead" / "app" / "gateway.json"
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(command, cwd=folder, env=environment(), stdout=log, stderr=log)
@@ -72,12 +73,7 @@ def shop(tmp_path_factory):
                 assert time.monotonic() < until, (folder / "log").read_text()
                 assert server.poll() is None, (folder / "log").read_text()
                 time.sleep(0.05)
-            url = json.loads(told.read_bytes())["url"]
-            answers = [call(url, value) for value in range(5)]
-            seen = cli("top", "--json", cwd=folder)
-            drawn = cli("top", "--once", "--url", url, cwd=folder)
-            time.sleep(0.6)  # two periods of the writer: what is asked for now is of a run that still goes on
-            running = cli("report", ".fairlead/app/runs/1", "--json", "-", cwd=folder)
+            yield json.loads(told.read_bytes())["url"]
         finally:
             server.send_signal(signal.SIGTERM)
             try:
@@ -85,6 +81,18 @@ def shop(tmp_path_factory):
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """A folder from which an app was served, what it answered, and what `top` showed meanwhile."""
+    folder = tmp_path_factory.mktemp("shop")
+    with served(folder) as url:
+        answers = [call(url, value) for value in range(5)]
+        seen = cli("top", "--json", cwd=folder)
+        drawn = cli("top", "--once", "--url", url, cwd=folder)
+        time.sleep(0.6)  # two periods of the writer: what is asked for now is of a run that still goes on
+        running = cli("report", ".fairlead/app/runs/1", "--json", "-", cwd=folder)
     return folder, answers, seen, drawn, running
 
 
@@ -116,6 +124,23 @@ def test_an_answer_s_id_is_explained(shop):
     told = json.loads(cli("explain", "2", "--json", "-", cwd=folder).stdout)
     assert [stage["stage"] for stage in told["stages"]] == ["price", "pack"]
     assert told["stages"][0]["run_s"] >= 0.01
+
+
+def test_the_reasons_of_fairlead_are_told_and_replayed_exactly(tmp_path):
+    with served(tmp_path, "--policy", "fairlead") as url:
+        answers = [call(url, value) for value in range(3)]
+    done = cli("explain", str(answers[2]["id"]), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Request 2 of order, under fairlead: answered after")
+    assert "Admitted: it had 5.00 s, and its plan takes " in done.stdout
+    assert "Plan: price with 1 vCPU" in done.stdout
+    assert "fairlead promised an answer by " in done.stdout
+    assert done.stdout.count("  Node: ") == 2
+    told = json.loads(cli("explain", "2", "--json", "-", cwd=tmp_path).stdout)
+    assert [stage["note"]["function"] for stage in told["stages"]] == ["price", "pack"]
+    assert all(stage["expected_s"] == stage["note"]["expected_s"] for stage in told["stages"])
+    exact = cli("replay", ".fairlead/app", "--exact", cwd=tmp_path)
+    assert exact.stdout.startswith("Identical: "), exact.stdout + exact.stderr
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,14 @@ from fairlead.cli.explain import explain
 from fairlead.cli.replay import choose_policies
 from fairlead.engine import simulate
 from fairlead.errors import ConfigError
+from fairlead.model import Workflow
 from fairlead.profile import Row, Table
 from fairlead.replay import read_logged_run
 from fairlead.report import write_run
 from fairlead.report.explain import in_words
 from fairlead.report.story import tell
 from fairlead.testing import cluster, declared, scenario
+from fairlead.workload import Listed
 
 # One vCPU, so one at a time; 1 s each after a cold start of 0.5 s: the ends are 1.5, 2.5 and 3.5.
 LINE = scenario({"f": declared(1.0, cold_start_s=0.5)}, arrivals=(0.0, 0.0, 0.25), slo_s=3, on=cluster(1, vcpus=1))
@@ -38,6 +40,32 @@ def test_a_request_that_waited_says_for_what(tmp_path):
     assert "2 other requests were open, 2 of them more urgent; 1 invocations were running and 1 were waiting" in told
     assert "f: waited 2.25 s while its instance was busy with another batch, ran 1.00 s where 1.00 s" in told
     assert "answered 250 ms after its deadline" in told
+
+
+def test_a_request_that_waited_is_told_what_room_there_was():
+    """One vCPU: `g` runs from 0 to 1 and stays warm, `f` runs from 1.5 to 2.5, and the next `g` comes at 2."""
+    flows = {name: Workflow.chain(name, name) for name in ("f", "g")}
+    arrivals = [Listed("g", (0.0, 2.0)), Listed("f", (1.5,))]
+    functions = {name: declared(1.0, idle_holds="memory") for name in flows}
+    there = scenario(functions, workflows=flows, arrivals=arrivals, on=cluster(1, vcpus=1))
+    recording = simulate(there, "fifo")
+    late = recording.requests.filter(recording.requests["arrival"] == 2.0)["request"][0]
+    story = tell(recording, late)
+    assert (story.stages[0].met.instances, story.stages[0].met.busy, story.stages[0].met.usable) == (1, 0, 0)
+    wait = "Wait: when it became ready, the only instance was idle, but not where 1 vCPU was free; 100 % of all vCPUs"
+    assert wait in " ".join(in_words(story))
+
+
+def test_instances_that_are_starting_take_room_too():
+    """Two vCPUs and two starts of 0.5 s; the third comes meanwhile."""
+    flows = {name: Workflow.chain(name, name) for name in ("f", "g")}
+    functions = {name: declared(1.0, cold_start_s=0.5) for name in flows}
+    arrivals = [Listed("f", (0.0, 0.25)), Listed("g", (0.0,))]
+    there = scenario(functions, workflows=flows, arrivals=arrivals, on=cluster(1, vcpus=2))
+    recording = simulate(there, "fifo")
+    last = recording.requests.filter(recording.requests["arrival"] == 0.25)["request"][0]
+    met = tell(recording, last).stages[0].met
+    assert (met.instances, met.starting, met.vcpus_in_use) == (0, 1, 1.0)
 
 
 def test_a_cold_start_is_told_with_its_cause(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Annotated
 
+import msgspec
 import typer
 
 from fairlead.cli.errors import UsageError
@@ -66,7 +67,8 @@ def explain(
         write_json({"run": str(folder), **_plain(story)}, json_to)
     if json_to != "-":
         for paragraph in in_words(story):
-            typer.echo(fill(paragraph, _WIDTH, subsequent_indent="  "))
+            indent = " " * (len(paragraph) - len(paragraph.lstrip()) + 2)
+            typer.echo(fill(paragraph, _WIDTH, subsequent_indent=indent, break_on_hyphens=False))
         typer.echo(f"Run: {folder}")
 
 
@@ -131,6 +133,17 @@ def _from_journal(id: str, states: list[Path]) -> tuple[str, str | None]:
 
 
 def _plain(story: Story) -> dict[str, object]:
-    values = json_values(asdict(story))
+    values = json_values(_named(asdict(story)))
     assert isinstance(values, dict)
     return values
+
+
+def _named(value: object) -> object:
+    """The same with every struct as a mapping, also one that is an array on disk."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _named(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {key: _named(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_named(item) for item in value]
+    return value

@@ -1,5 +1,6 @@
 """What a load came to."""
 
+import re
 from collections import Counter
 from math import inf
 
@@ -13,6 +14,7 @@ from fairlead.load.samples import ERRORS, UNSENT, Samples
 REFUSALS = (408, 429, 503, 504)
 """Statuses that say: not now, or not in time."""
 
+_FIGURE = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
 LATE_GENERATOR_S = 0.005
 LATE_GENERATOR_SHARE = 0.1  # of the deadline
 
@@ -122,12 +124,17 @@ def summarise(url: str, plan: Plan, samples: Samples, start: float, *, cpu_share
     )
 
 
+def _without_figures(reason: str) -> str:
+    what, _, figures = reason.partition(": ")
+    return _FIGURE.sub("…", what if _FIGURE.search(figures) else reason)
+
+
 def _by_name(which: NDArray[np.bool_], status: NDArray[np.int16], reasons: dict[int, str]) -> dict[str, int]:
-    """How many of each status and reason, the most frequent first."""
+    """How many of each status and reason, the most frequent first. Reasons that differ in their figures are one."""
     found: Counter[str] = Counter()
     for row in np.flatnonzero(which):
         code = int(status[row])
-        found[f"{ERRORS.get(code, code)} {reasons.get(int(row), '')}".rstrip()] += 1
+        found[f"{ERRORS.get(code, code)} {_without_figures(reasons.get(int(row), ''))}".rstrip()] += 1
     return dict(found.most_common())
 
 

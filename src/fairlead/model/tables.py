@@ -18,7 +18,7 @@ REQUEST_SCHEMA: Mapping[str, type[pl.DataType]] = {
     "reason": pl.String,  # why it was not completed
     "retry_after_s": pl.Float64,
     "promised": pl.Float64,  # the finish that the policy planned, where it did
-    "plan": pl.String,  # the steps it planned, joined by " -> "
+    "plan": pl.String,  # the steps it planned, joined by " -> "; below, notes of the policy, one per line
     "offer_latency_s": pl.Float64,  # what could have been promised instead, where a refusal says so
     "offer_cost_usd": pl.Float64,
     "cost_usd": pl.Float64,

@@ -71,12 +71,17 @@ class Wake(msgspec.Struct, frozen=True, gc=False):
     at: float
 
 
-class Plan(msgspec.Struct, frozen=True, gc=False):
-    """Record a promise: when this request will be answered, and the steps that lead there."""
+class Plan(msgspec.Struct, frozen=True, gc=False, repr_omit_defaults=True):
+    """Record a promise: when this request will be answered, and the steps that lead there.
+
+    `notes` tell `fairlead explain` why. They are turned into text when the request ends, so a policy may pass a list
+    and go on adding to it.
+    """
 
     request: int
     steps: tuple[str, ...]
     finish: float
+    notes: Sequence[object] = ()
 
 
 class Searched(msgspec.Struct, frozen=True, gc=False):

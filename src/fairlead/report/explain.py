@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from fairlead.report import why
 from fairlead.report.numbers import show
 from fairlead.report.story import StageStory, Story
 
@@ -11,14 +12,20 @@ _MATES = 8  # requests of a batch that are named
 
 
 def in_words(story: Story) -> list[str]:
-    """The story as paragraphs of plain text."""
+    """The story as paragraphs of plain text; what belongs to the one before it is indented."""
     lines = [_headline(story), _came(story)]
-    if story.promised is not None:
-        plan = f": {story.plan}" if story.plan else ""
+    is_dropped_at_once = story.admitted is not None and story.outcome == "rejected"  # so no promise was given
+    if story.admitted is not None and not is_dropped_at_once:
+        lines += why.promise(story, story.admitted)
+    if story.promised is not None and not is_dropped_at_once:
+        plan = f": {story.plan}" if story.plan and story.admitted is None else ""
         lines.append(f"{story.policy} promised an answer {_after(story, story.promised)}{plan}.{_kept(story)}")
-    lines += [_stage_words(stage, story) for stage in story.stages]
+    for stage in story.stages:
+        lines.append(_stage_words(stage, story))
+        lines += [f"  {line}" for line in (*_waited(stage), *why.choice(stage, story))]
     if not story.stages:
         lines.append("Nothing of it was run.")
+    lines += why.delays(story)
     lines += _ending(story)
     return lines
 
@@ -53,10 +60,14 @@ def _came(story: Story) -> str:
 
 
 def _kept(story: Story) -> str:
+    if story.outcome in ("dropped", "failed"):
+        return " It was not kept."
     if story.end is None or story.outcome != "completed" or story.promised is None:
         return ""
     off = story.end - story.promised
-    return f" It came {_s(abs(off))} {'later' if off > 0 else 'earlier'}." if abs(off) >= 1e-6 else " It was kept."
+    return (
+        f" The answer came {_s(abs(off))} {'later' if off > 0 else 'earlier'}." if abs(off) >= 1e-6 else " It was kept."
+    )
 
 
 def _stage_words(stage: StageStory, story: Story) -> str:
@@ -75,17 +86,53 @@ def _stage_words(stage: StageStory, story: Story) -> str:
     if stage.transfer_s > 0:
         parts.append(f"{_s(stage.transfer_s)} to move its input")
     parts.append(f"ran {_s(stage.run_s)}{_expected(stage)}")
-    share = f"{stage.vcpus:g} vCPU" + (f", {stage.vgpus:g} vGPU" if stage.vgpus else "")
-    where = f"on instance {stage.instance} of {stage.node} ({share}), {_company(stage)}"
+    where = f"on instance {stage.instance} of {stage.node} ({_resources(stage)}), {_company(stage)}"
     ending = "" if stage.outcome == "done" else f" It ended as {stage.outcome}."
     return f"{name}: {', '.join(parts)}, {where}.{ending}"
 
 
+def _waited(stage: StageStory) -> list[str]:
+    """What it waited for, by what was there when it became ready."""
+    met = stage.met
+    if met is None or stage.wait_s < 1e-6:
+        return []
+    idle, size = met.instances - met.busy, why.size(stage)
+    if not met.instances:
+        text = f"there was no instance{size}"
+        if met.starting:
+            text = f"{_are(met.starting, f'instance{size}', f'instances{size}')} still starting"
+    else:
+        number = f"{idle} of {met.instances}" if 0 < idle < met.instances else f"all {met.instances}"
+        of_them = f"{number} instances{size} {'was' if idle == 1 else 'were'}"
+        text = f"{of_them if met.instances > 1 else f'the only instance{size} was'} {'idle' if idle else 'busy'}"
+        if idle and not met.usable:
+            text += (
+                f", but not where {_resources(stage)} {'was' if stage.vcpus <= 1 and not stage.vgpus else 'were'} free"
+            )
+    used = [
+        f"{100 * share:.0f} % of all {name}s"
+        for name, share in (("vCPU", met.vcpus_in_use), ("vGPU", met.vgpus_in_use))
+        if share is not None
+    ]
+    first = f"; {_are(met.went_first, 'other', 'others')} started before it" if met.went_first else ""
+    number = f"{met.starting_elsewhere} instance{'s' if met.starting_elsewhere > 1 else ''}"
+    others = f", with {number} of other functions starting" if met.starting_elsewhere else ""
+    return [f"Wait: when it became ready, {text}; {' and '.join(used)} were in use{others}{first}."]
+
+
+def _resources(stage: StageStory) -> str:
+    return f"{stage.vcpus:g} vCPU" + (f", {stage.vgpus:g} vGPU" if stage.vgpus else "")
+
+
+def _are(count: int, one: str, several: str) -> str:
+    return f"{count} {one} was" if count == 1 else f"{count} {several} were"
+
+
 def _expected(stage: StageStory) -> str:
-    if stage.expected_s is None or stage.declared_s is None:
+    if stage.expected_s is None:
         return ""
     text = f" where {_s(stage.expected_s)} was to be expected"
-    if abs(stage.expected_s - stage.declared_s) > 0.05 * stage.declared_s:
+    if stage.declared_s and abs(stage.expected_s - stage.declared_s) > 0.05 * stage.declared_s:
         text += f" (profile: {_s(stage.declared_s)})"
     return text
 
@@ -95,7 +142,8 @@ def _company(stage: StageStory) -> str:
         return "alone"
     others = [f"{mate}" for mate in stage.mates[:_MATES]]
     more = len(stage.mates) - len(others)
-    named = f" with requests {', '.join(others)}{f' and {more} more' if more > 0 else ''}" if others else ""
+    word = "request" if len(stage.mates) == 1 else "requests"
+    named = f" with {word} {', '.join(others)}{f' and {more} more' if more > 0 else ''}" if others else ""
     return f"in a batch of {stage.batch_size}{named}"
 
 
@@ -109,6 +157,8 @@ def _ending(story: Story) -> list[str]:
         within = f" within {_s(story.offer_latency_s)}" if story.offer_latency_s is not None else ""
         cost = f" for {show(story.offer_cost_usd, 'usd')}" if story.offer_cost_usd is not None else ""
         lines.append(f"What could have been promised: an answer{within}{cost}.")
+    if story.outcome == "dropped" and story.cost_usd > 0:
+        lines.append(f"The {show(story.cost_usd, 'usd')} that had been spent on it were lost.")
     if story.outcome == "completed" and story.end is not None:
         total = {
             "waiting": sum(stage.wait_s for stage in story.stages),

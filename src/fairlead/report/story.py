@@ -1,11 +1,12 @@
 """The story of a request: what it met when it came, how each stage of it was run, and how it ended.
 
-Everything comes from the records of the run; with the profiles of a live run, also what was to be expected.
+Everything comes from the records of the run; with the profiles of a live run, also what was to be expected. What a
+policy noted on its plan (`fairlead` does) tells why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -14,14 +15,24 @@ import numpy as np
 import polars as pl
 
 from fairlead.model import Configuration, Recording
+from fairlead.policy.fairlead.reasons import Admitted, Planned, Started, read_notes
 from fairlead.profile import Profile
+from fairlead.report.met import Met, idle_elsewhere, meet
 
+_NOTICEABLE_S = 1e-3  # by how much a stage must exceed its plan to be told
 _BEFORE = 32  # batches from which it is taken how far the profile was off at the time
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageStory:
-    """One attempt at one stage. Durations in seconds; `expected_s` is None without a profile."""
+    """One attempt at one stage. Durations in seconds; `expected_s` is None without a profile or a note.
+
+    Args:
+        met: What it met when it became ready.
+        idle_elsewhere: Other nodes of the same kind that had an idle instance with these vGPUs at its start.
+        planned: What the policy planned for it.
+        note: Why the policy started it so.
+    """
 
     stage: str
     function: str
@@ -44,6 +55,21 @@ class StageStory:
     busy_before: bool
     declared_s: float | None = None
     expected_s: float | None = None
+    met: Met | None = None
+    idle_elsewhere: int = 0
+    planned: Planned | None = None
+    note: Started | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delay:
+    """A stage that took longer than planned, or was still waiting when its request was given up."""
+
+    stage: str
+    planned_s: float
+    took_s: float
+    wait_s: float
+    met: Met | None = None  # if it was not started
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +96,8 @@ class Story:
     waiting_before: int
     running_before: int
     stages: tuple[StageStory, ...] = ()
+    admitted: Admitted | None = None
+    delays: tuple[Delay, ...] = ()
 
     @property
     def is_in_time(self) -> bool:
@@ -88,6 +116,9 @@ def tell(recording: Recording, request: int, profiles: Mapping[str, Profile] | N
     is_open = (pl.col("arrival") <= arrival) & (pl.col("end").is_null() | (pl.col("end") > arrival))
     ahead = others.filter(is_open)
     seen = recording.invocations.filter(pl.col("request") != request)
+    plan, *lines = (row["plan"] or "").split("\n")
+    admitted, started = read_notes(lines)
+    stages = _stages(recording, request, profiles or {}, admitted, started)
     return Story(
         request=request,
         workflow=row["workflow"],
@@ -100,7 +131,7 @@ def tell(recording: Recording, request: int, profiles: Mapping[str, Profile] | N
         reason=row["reason"],
         retry_after_s=row["retry_after_s"],
         promised=row["promised"],
-        plan=row["plan"],
+        plan=plan or None,
         offer_latency_s=row["offer_latency_s"],
         offer_cost_usd=row["offer_cost_usd"],
         cost_usd=row["cost_usd"] or 0.0,
@@ -108,15 +139,26 @@ def tell(recording: Recording, request: int, profiles: Mapping[str, Profile] | N
         more_urgent=ahead.filter(pl.col("deadline") < deadline).height,
         waiting_before=seen.filter((pl.col("ready") <= arrival) & (pl.col("start") > arrival)).height,
         running_before=seen.filter((pl.col("start") <= arrival) & (pl.col("end") > arrival)).height,
-        stages=_stages(recording, request, profiles or {}),
+        stages=stages,
+        admitted=admitted,
+        delays=_delays(recording, admitted, stages, row) if admitted else (),
     )
 
 
-def _stages(recording: Recording, request: int, profiles: Mapping[str, Profile]) -> tuple[StageStory, ...]:
+def _stages(
+    recording: Recording,
+    request: int,
+    profiles: Mapping[str, Profile],
+    admitted: Admitted | None,
+    started: Sequence[Started],
+) -> tuple[StageStory, ...]:
+    planned = {step.stage: step for step in admitted.steps} if admitted else {}
     rows = recording.invocations.filter(pl.col("request") == request).sort("ready", "start", maintain_order=True)
     kinds = {node.name: (node.kind, node.speed) for node in recording.cluster.nodes}
     found = []
+    notes = _matched(rows, started)
     for row in rows.iter_rows(named=True):
+        note = notes.get((row["stage"], row["item"], row["attempt"], row["batch"]))
         mates = recording.invocations.filter((pl.col("batch") == row["batch"]) & (pl.col("request") != request))
         same = recording.invocations.filter(
             (pl.col("instance") == row["instance"]) & (pl.col("end") <= row["start"]) & (pl.col("end") > row["ready"])
@@ -125,6 +167,8 @@ def _stages(recording: Recording, request: int, profiles: Mapping[str, Profile])
         declared = expected = None
         if profile is not None and row["node"] in kinds:
             declared, expected = _expectation(recording, row, profile, kinds[row["node"]])
+        if note is not None:
+            expected = note.expected_s
         found.append(
             StageStory(
                 stage=row["stage"],
@@ -148,8 +192,54 @@ def _stages(recording: Recording, request: int, profiles: Mapping[str, Profile])
                 busy_before=same.height > 0,
                 declared_s=declared,
                 expected_s=expected,
+                planned=planned.get(row["stage"]),
+                note=note,
+                met=meet(recording, row["function"], row["vcpus"], row["vgpus"], row["ready"], row["start"]),
+                idle_elsewhere=idle_elsewhere(recording, row),
             )
         )
+    return tuple(found)
+
+
+def _matched(rows: pl.DataFrame, started: Sequence[Started]) -> dict[tuple[object, ...], Started]:
+    """The note on each attempt: both are in the order of the starts, per function."""
+    waiting: dict[str, list[Started]] = {}
+    for note in started:
+        waiting.setdefault(note.function, []).append(note)
+    found: dict[tuple[object, ...], Started] = {}
+    for row in rows.sort("batch", maintain_order=True).iter_rows(named=True):
+        if waiting.get(row["function"]):
+            key = (row["stage"], row["item"], row["attempt"], row["batch"])
+            found[key] = waiting[row["function"]].pop(0)
+    return found
+
+
+def _delays(
+    recording: Recording, admitted: Admitted, stages: Sequence[StageStory], request: Mapping[str, Any]
+) -> tuple[Delay, ...]:
+    """The stages that took longer than planned, in the order of the plan; of a dropped request also what waited."""
+    done: dict[str, float] = {}
+    found = []
+    is_dropped = request["outcome"] == "dropped"
+    for step in admitted.steps:
+        attempts = [stage for stage in stages if stage.stage == step.stage]
+        before = [done[name] for name in step.after if name in done]
+        can_start = len(before) == len(step.after) if is_dropped else len(before) > 0 or not step.after
+        if not can_start or not (attempts or is_dropped):  # it was never ready, or is an arm that was not taken
+            continue
+        ready = max(before, default=request["arrival"])
+        until = max((stage.end for stage in attempts), default=request["end"])
+        planned_s, took_s, waited_s, met = step.end_s - step.start_s, until - ready, until - ready, None
+        if any(stage.outcome == "done" for stage in attempts):
+            done[step.stage] = until
+        if attempts:
+            waited_s = max(stage.wait_s for stage in attempts)
+            if took_s <= planned_s + _NOTICEABLE_S:
+                continue
+        else:
+            wanted = step.configuration
+            met = meet(recording, step.function, wanted.vcpus, wanted.vgpus, ready, until)
+        found.append(Delay(stage=step.stage, planned_s=planned_s, took_s=took_s, wait_s=waited_s, met=met))
     return tuple(found)
 
 

@@ -162,7 +162,7 @@ class Books:
                 reason,
                 retry_after_s,
                 state.promised,
-                state.plan_steps,
+                "\n".join([state.plan_steps or "", *map(str, state.notes)]) if state.notes else state.plan_steps,
                 *state.offer,
                 state.cost_usd,
             )

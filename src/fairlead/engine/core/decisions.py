@@ -377,7 +377,7 @@ class Decisions:
         state = self._requests.get(action.request)
         if state is None:
             return f"request {action.request} is not open"
-        state.promised, state.plan_steps = action.finish, " -> ".join(action.steps)
+        state.promised, state.plan_steps, state.notes = action.finish, " -> ".join(action.steps), action.notes
         return None
 
     def _searched(self, action: base.Searched) -> str | None:

@@ -1,6 +1,6 @@
 """How a request goes through its workflow: which stages are open, joined, skipped, and what is ready next."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fairlead.model import Function, Invocation, Request, Stage, Workflow
 
@@ -110,6 +110,7 @@ class RequestState:
         "is_chain",
         "is_open",
         "left",
+        "notes",
         "offer",
         "outputs",
         "plan",
@@ -127,6 +128,7 @@ class RequestState:
         self.cost_usd = 0.0
         self.promised: float | None = None
         self.plan_steps: str | None = None
+        self.notes: Sequence[object] = ()  # of the policy on its plan
         self.offer: tuple[float | None, float | None] = (None, None)  # latency and cost, on a refusal
         self.invocations: list[Invocation] = []  # all that were ever made for it
         self.unresolved = len(

@@ -9,6 +9,7 @@ import numpy as np
 from fairlead.model import Record, Request
 from fairlead.policy.fairlead.menu import Menu, Reals
 from fairlead.policy.fairlead.outlook import Flow, Outlook, Step
+from fairlead.policy.fairlead.reasons import Admitted, Started, beyond_share, no_room, too_busy
 
 _BINS = 16  # per objective: how finely admitted work is told apart by its deadline
 _LEAST_WINDOW, _MOST_WINDOW = 0.1, 2.0
@@ -45,11 +46,12 @@ class Run:
 class _Open:
     """An admitted request: the planned use that is still ahead, and where it is counted."""
 
-    __slots__ = ("bin", "deadline", "flow", "left", "spent")
+    __slots__ = ("bin", "deadline", "flow", "left", "notes", "spent")
 
     def __init__(self, flow: Flow, deadline: float, left: Reals) -> None:
         self.flow, self.deadline, self.left, self.spent = flow, deadline, left, 0.0
         self.bin = _bin(flow, deadline)
+        self.notes: list[Admitted | Started] = []
 
 
 class _Bin:
@@ -81,6 +83,7 @@ class Admission:
         self._wasted = self._worked = 0.0
         self._closed = self._dropped = 0.0  # requests, with exponential forgetting
         self._used: Reals = np.zeros(len(outlook.supply.amounts))
+        self._looked: tuple[Reals, Reals, float | None] = (self._total, self._total, None)  # for `notes`
 
     def admit(self, request: Request, now: float, start: float) -> Refusal | None:
         """Count a request as promised, or say why that cannot be.
@@ -106,22 +109,25 @@ class Admission:
     def _refusal(self, request: Request, flow: Flow, left_s: float, now: float, start: float) -> Refusal | None:
         is_pressed = start > now and self._outlook.is_short and flow.share == 1
         if is_pressed and flow.is_costly(left_s - (start - now), 1 + _COSTLY / self._outlook.load):
-            return Refusal("all is busy until it could be in time in a small batch only, or not at all", start - now)
+            return Refusal(too_busy(start - now), start - now)
         need = flow.use
         matters = need > 0
         room = min(1.0, self.window * flow.backlog) * self._outlook.supply.usable * left_s
+        self._looked = self._total, room, None
         if ((self._total + need > room) & matters).any():
             ahead = self._ahead(request.deadline)
+            self._looked = ahead, room, None
             if ahead.any():
-                ahead = ahead + need
+                before, ahead = ahead, ahead + need
                 if flow.is_flexible:  # where one resource is short, the other can do its work
                     prices = self._outlook.supply.usd_per_s * self._outlook.prices
                     over = float(prices @ ahead) / max(float(prices @ room), 1e-12)
                 else:
                     over = float((ahead[matters] / np.maximum(room[matters], 1e-12)).max())
+                self._looked = before, room, over
                 if over > 1:
-                    what = "what was admitted before it takes all that the cluster can do"
-                    return Refusal(f"{what} in the {left_s:.3g} s until it is due", min((over - 1) * left_s, 60.0))
+                    reason = no_room(over, ahead, room, matters, left_s, is_either=flow.is_flexible)
+                    return Refusal(reason, min((over - 1) * left_s, 60.0))
         is_busy = ((self.held > _CALM * self._outlook.supply.usable) & matters).any()
         if flow.share < 1 and is_busy:
             return self._beyond_share(flow, now)
@@ -135,10 +141,23 @@ class Admission:
         tokens = min(tokens + (now - since) * per_s, 1.0 + 0.5 * per_s * flow.slo_s)
         if tokens < 1:
             self._tokens[name] = now, tokens
-            what = "its workflow has had its share of a cluster that cannot serve all requests"
-            return Refusal(what, (1 - tokens) / max(per_s, 1e-9))
+            return Refusal(beyond_share(per_s, flow.rate), (1 - tokens) / max(per_s, 1e-9))
         self._tokens[name] = now, tokens - 1
         return None
+
+    def notes(self, request: int) -> list[Admitted | Started]:
+        """Why a request that was just admitted was; what is noted on it later is added to this list."""
+        found = self._open[request]
+        ahead, room, share = self._looked
+        figures = ahead.tolist(), found.left.tolist(), room.tolist(), self._outlook.prices.tolist()
+        found.notes.append(Admitted(found.flow.planned_s, *figures, found.flow.planned, share, found.flow.is_flexible))
+        return found.notes
+
+    def note(self, request: int, note: Started) -> None:
+        """Keep why a run of an admitted request was started as it was."""
+        found = self._open.get(request)
+        if found is not None:
+            found.notes.append(note)
 
     def leaves_room(self, step: Step, needed: Reals) -> bool:
         """Whether a run of this stage leaves what is kept for requests that cannot wait until it ends.

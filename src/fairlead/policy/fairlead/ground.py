@@ -106,6 +106,13 @@ class Ground:
             self.pace[node] = after = before + _FOLLOW * (min(ratio, 4.0) - before)
             self._slow += (after > _UNEVEN) - (before > _UNEVEN)
 
+    def slowest(self, kind: str, node: str) -> tuple[str, float] | None:
+        """The node of a kind with the highest pace, and the pace; None if no other than this is avoided for it."""
+        if not self._slow:
+            return None
+        found = max((name for name in self._by_kind[kind]), key=self.pace.__getitem__)
+        return (found, self.pace[found]) if found != node and self.pace[found] > _UNEVEN else None
+
     def find(self, view: View, menu: Menu, option: int, *, is_warm: bool, evicts: bool, left_s: float) -> str | None:
         """A node where an option would be done within `left_s` seconds; None if there is none.
 

@@ -20,6 +20,7 @@ class Line:
         self._items: SortedList = SortedList()
         self._keys: dict[int, float] = {}
         self._stuck: tuple[int, int] = (-1, -1)
+        self._is_kept = False
 
     def __len__(self) -> int:
         return len(self._items)
@@ -79,9 +80,14 @@ class Line:
                 most -= 1
                 yield invocation
 
-    def stick(self, epoch: int) -> None:
-        """Note that nothing could be started for the first of the line."""
+    def stick(self, epoch: int, *, is_kept: bool = False) -> None:
+        """Note that nothing could be started for the first of the line, maybe for room that is kept for others."""
         self._stuck = (epoch, self.first().id if self._items else -1)
+        self._is_kept = is_kept
+
+    def was_kept_waiting(self, invocation: Invocation) -> bool:
+        """Whether this invocation was the last to wait for room that was kept for others."""
+        return self._is_kept and self._stuck[1] == invocation.id
 
     def is_stuck(self, epoch: int) -> bool:
         """Whether nothing has changed since then."""

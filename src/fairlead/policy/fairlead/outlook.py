@@ -14,6 +14,7 @@ import numpy as np
 from fairlead.model import Request, Stage, Workflow
 from fairlead.policy.base import Site, View
 from fairlead.policy.fairlead.menu import Menu, Reals, Supply
+from fairlead.policy.fairlead.reasons import Planned
 from fairlead.policy.fairlead.sizes import followers
 from fairlead.policy.kit.expected import expected_counts
 
@@ -97,10 +98,17 @@ class Step:
         """How long runs of this stage's function have waited for a place, on average."""
         return self.menu.wait_s
 
-    def describe(self) -> str:
-        """The planned option in words."""
-        configuration, kind = self.menu.options[self.option]
-        return f"{self.name}: {configuration} on {kind}, {self.menu.mean_s[self.option]:.3g} s"
+    def planned(self, after: tuple[str, ...], start: int, end: int) -> Planned:
+        """The planned option, from and to so many parts of the objective after the arrival."""
+        return Planned(
+            self.name,
+            self.menu.name,
+            after,
+            *self.menu.options[self.option],
+            round(float(self.menu.mean_s[self.option]), 6),
+            round(start * self.grid_s, 6),
+            round(end * self.grid_s, 6),
+        )
 
     def bin(self, seconds: float) -> int:
         """The entry of the table for so much time left; negative if there is none."""
@@ -223,6 +231,7 @@ class Flow:
         self.fastest_s = max(step.reply_s + step.rest_s + step.menu.fastest_s for step in self.first)
         start = int(GRID * (1 - _HEADROOM))
         left: dict[str, int] = {}
+        planned: list[Planned] = []
         self.use = np.zeros(2)
         for step in reversed(self.backwards):
             at = min([left[name] for name in self._before(step)], default=start)
@@ -231,10 +240,12 @@ class Flow:
             else:
                 step.option = int(step.menu.upper_s.argmin())
             left[step.name] = max(0, at - int(min(step.planned_bins[step.option], GRID)))
+            planned.append(step.planned(self._before(step), start - at, start - left[step.name]))
             self.use = self.use + step.visits * step.menu.use[step.option]
         self.backlog = self._mean_remaining(left, start)
         self.planned_s = (start - min(left.values())) * self.backwards[0].grid_s
-        self.plan = tuple([step.describe() for step in reversed(self.backwards)])
+        self.planned = tuple(planned)
+        self.plan = tuple(map(str, planned))
         self.fresh_cost = sum(float(step.cost[start]) * step.visits for step in self.first)
         self.price = sum(
             float(step.run_cost[step.option]) / float(step.menu.batch[step.option]) * step.visits

@@ -20,6 +20,7 @@ from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.lines import Line
 from fairlead.policy.fairlead.menu import Menu, Supply
 from fairlead.policy.fairlead.outlook import Outlook, Step
+from fairlead.policy.fairlead.reasons import Started, over_budget, too_expensive, too_late
 from fairlead.policy.fairlead.sizes import choose_sizes, holds_slices
 from fairlead.policy.fairlead.warming import Warming
 
@@ -120,7 +121,8 @@ class Fairlead(Policy):
                 yield Reject(request.id, refusal.reason, refusal.retry_after_s)
             elif request.deadline < inf:
                 flow = self._outlook.flows[request.workflow]
-                yield Plan(request.id, flow.plan, min(request.deadline, view.now + flow.planned_s))
+                finish = min(request.deadline, view.now + flow.planned_s)
+                yield Plan(request.id, flow.plan, finish, self._admission.notes(request.id))
 
     def _line_up(self, view: View) -> None:
         """Put what became ready into its lines, unless it was refused."""
@@ -194,7 +196,8 @@ class Fairlead(Policy):
                 line.discard(head)
             elif key - now < line.menu.fastest_s - 1e-9:
                 line.discard(head)
-                yield from self._drop(view, head, "it can no longer be answered in time")
+                least_s = line.menu.fastest_s + line.step.rest_s
+                yield from self._drop(view, head, too_late(head.stage, least_s, head.deadline - now))
             else:
                 return
 
@@ -214,27 +217,30 @@ class Fairlead(Policy):
             left_s = head.deadline - now
             if self._outlook.is_scarce and left_s < inf and self._costs_too_much(step, left_s):
                 line.discard(head)
-                yield from self._drop(view, head, "finishing it would take what several new requests need")
+                cost, fresh = step.least_cost(left_s), self._fresh_cost(step)
+                yield from self._drop(view, head, too_expensive(head.stage, cost, fresh, _MOST_WORTH, left_s))
                 continue
             spend = self._spendable(view, head, step)
-            if spend < inf and not self._is_affordable(line, head, left_s, spend):
+            if spend < inf and (least := self._least_usd(line, left_s)) > spend * (1 + 1e-9):
                 line.discard(head)
-                yield from self._drop(view, head, "it can no longer be answered within its budget")
+                money = view.request(head.request).budget_usd, view.spent_usd(head.request)
+                yield from self._drop(view, head, over_budget(head.stage, least, spend, *money))
                 continue
             break
         else:
             return
-        skipped = 0
+        skipped, is_rushed = 0, False
         options, costs = step.ranked(left_s, line.waiting)
         if left_s < inf and len(line) > 1 and self._outlook.is_scarce and len(menu.batches) > 1:
             skipped, options, costs = self._pass_over(line, step, now, options, costs)
         if not options:
             options, costs = _quickest(menu, left_s - step.rest_s)
+            is_rushed = True
         if not options:
             line.stick(self._epoch)
             return
         if step.keeps and not self._admission.leaves_room(step, menu.holding[options[0]]):
-            line.stick(self._epoch)
+            line.stick(self._epoch, is_kept=True)
             return
         found = self._find(view, line, options, head, spend)
         if found is None:
@@ -245,7 +251,7 @@ class Fairlead(Policy):
             self._note_full(view, menu, options[0])
             line.stick(self._epoch)
             return
-        yield from self._start(view, line, options[found[0]], found[1], skipped)
+        yield from self._start(view, line, options[found[0]], found[1], skipped, options[0], is_rushed=is_rushed)
 
     def _note_full(self, view: View, menu: Menu, option: int) -> None:
         """If it is room that is missing, and not an instance: learn how much of the cluster can be in use at a time."""
@@ -255,18 +261,20 @@ class Fairlead(Policy):
             self._sampled = view.now
             self._supply.observe_full(self._admission.held + self._warming.held(view.now), menu.holding[option])
 
-    def _costs_too_much(self, step: Step, left_s: float) -> bool:
+    def _fresh_cost(self, step: Step) -> float:
+        """What a new request costs, per run of this stage if that is a first one."""
         flow = self._outlook.flows[step.workflow]
-        fresh = (
-            flow.fresh_cost / max(sum(one.visits for one in flow.first), 1e-12) if step.is_first else flow.fresh_cost
-        )
+        return flow.fresh_cost / max(sum(one.visits for one in flow.first), 1e-12) if step.is_first else flow.fresh_cost
+
+    def _costs_too_much(self, step: Step, left_s: float) -> bool:
+        fresh = self._fresh_cost(step)
         return bool(np.isfinite(fresh)) and step.least_cost(left_s) > _MOST_WORTH * fresh
 
-    def _is_affordable(self, line: Line, head: Invocation, left_s: float, spend: float) -> bool:
-        """Whether an option that is in time costs no more than this per member."""
+    def _least_usd(self, line: Line, left_s: float) -> float:
+        """What the cheapest option that is in time costs per member."""
         menu = line.menu
         options = line.step.ranked(left_s, line.waiting)[0] or _quickest(menu, left_s - line.step.rest_s)[0]
-        return any(menu.usd[one] / min(menu.batch[one], line.waiting) <= spend * (1 + 1e-9) for one in options)
+        return min((float(menu.usd[one]) / min(menu.batch[one], line.waiting) for one in options), default=inf)
 
     def _spendable(self, view: View, head: Invocation, step: Step) -> float:
         """What a run may cost per member for the request to stay within its budget."""
@@ -342,8 +350,11 @@ class Fairlead(Policy):
             return 0, options, costs
         return int(skipped[option]), [option], [0.0]
 
-    def _start(self, view: View, line: Line, option: int, node: str, skipped: int) -> Iterator[Action]:
-        menu, now = line.menu, view.now
+    def _start(
+        self, view: View, line: Line, option: int, node: str, skipped: int, first: int, *, is_rushed: bool
+    ) -> Iterator[Action]:
+        menu, now, waiting = line.menu, view.now, line.waiting
+        better = menu.options[first] if first != option else None
         configuration = menu.options[option][0]
         batch = line.take(view, configuration.batch, skipped, now + float(menu.upper_s[option]))
         if not batch:
@@ -376,6 +387,24 @@ class Fairlead(Policy):
             menu.wait_s += 0.02 * (waited_s - menu.wait_s)
         menu.started(option)
         yield Start(tuple(batch), configuration, node)
+        note = Started(
+            function=menu.name,
+            configuration=configuration,
+            kind=menu.options[option][1],
+            expected_s=expected_s,
+            left_s=batch[0].deadline - now,
+            waiting=waiting,
+            busy=others,
+            pace=self._ground.pace.get(node, 1.0),
+            prices=self._outlook.prices.tolist(),
+            better=better,
+            is_rushed=is_rushed,
+            skipped=skipped,
+            slow=self._ground.slowest(menu.options[option][1], node),
+            was_kept=line.was_kept_waiting(batch[0]),
+        )
+        for invocation in batch:
+            self._admission.note(invocation.request, note)
 
     # --- when to look again ----------------------------------------------------------------------------------------
 

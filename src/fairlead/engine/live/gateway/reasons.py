@@ -38,6 +38,13 @@ _PHRASES = (  # the first that occurs counts
     ("cannot be met any more", "deadline_unreachable"),
     ("can no longer be answered in time", "deadline_unreachable"),
     ("cannot be in time any more", "deadline_unreachable"),
+    ("no configuration is safely in time", "deadline_unreachable"),
+    ("it cannot be answered in time: it takes at least", "deadline_too_short"),
+    ("what was admitted before it takes all", "overloaded"),
+    ("has had its share of a cluster", "overloaded"),
+    ("all is busy until it would", "overloaded"),
+    ("times as much as a new request", "overloaded"),
+    ("can no longer be answered within its budget", "no_promise"),
 )
 
 
