@@ -240,9 +240,14 @@ class Outlook:
         self._tabulate()
 
     @property
+    def is_short(self) -> bool:
+        """Whether a resource is short by the plan."""
+        return bool(self.prices.max() > 1.02)
+
+    @property
     def is_scarce(self) -> bool:
         """Whether a resource is short, by the plan or by requests that had to be dropped."""
-        return self.is_losing or bool(self.prices.max() > 1.02)
+        return self.is_losing or self.is_short
 
     def refresh(self, view: View) -> bool:
         """Bring the model up to date if it is time; tells whether it was."""

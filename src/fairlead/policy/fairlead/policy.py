@@ -143,7 +143,7 @@ class Fairlead(Policy):
         line = self._lines[name]
         if line:
             yield from self._clean(view, line)
-            if line and not line.is_stuck(self._epoch):
+            if line and not line.is_stuck(self._epoch) and not line.is_held(view.now):
                 head = line.first()
                 heappush(heads, (self._laxity_s(view, line), head.ready, name, head.id))
 
@@ -179,7 +179,7 @@ class Fairlead(Policy):
                 line.discard(head)
                 continue
             left_s = head.deadline - now
-            if self._outlook.is_scarce and left_s < inf and self._costs_too_much(step, left_s):
+            if self._outlook.is_short and left_s < inf and self._costs_too_much(step, left_s):
                 line.discard(head)
                 yield from self._drop(view, head, "finishing it would take what several new requests need")
                 continue
@@ -200,6 +200,11 @@ class Fairlead(Policy):
         if not options:
             line.stick(self._epoch)
             return
+        if left_s < inf and not self._outlook.is_scarce and line.waiting < menu.batches[-1]:
+            until = self._fills_until(line, left_s, costs[0], now)
+            if until > now:
+                line.hold(until)
+                return
         if step.kept.any() and not self._admission.leaves_room(step, menu.holding[options[0]]):
             line.stick(self._epoch)
             return
@@ -213,6 +218,15 @@ class Fairlead(Policy):
             line.stick(self._epoch)
             return
         yield from self._start(view, line, options[found[0]], found[1], skipped)
+
+    def _fills_until(self, line: Line, left_s: float, cost: float, now: float) -> float:
+        """Until when to wait for the next invocation, if a fuller batch is cheaper and still in time; else now."""
+        gap_s = 1 / max(float(self._outlook.rates[line.menu.name]), 1e-9)
+        until = min(now + gap_s, line.newest + 2 * gap_s)
+        if until <= now:
+            return now
+        _, costs = line.step.ranked(left_s - gap_s, line.waiting + 1)
+        return until if costs and costs[0] < cost else now
 
     def _note_full(self, view: View, menu: Menu, option: int) -> None:
         """If it is room that is missing, and not an instance: learn how much of the cluster can be in use at a time."""
@@ -331,7 +345,8 @@ class Fairlead(Policy):
         for invocation in batch:
             self._runs[invocation.id] = run
             self._admission.started(invocation.request, cost, used)
-            waited_s = min(now - invocation.ready, 0.25 * self._step(invocation).slo_s)
+            since = max(invocation.ready, min(line.held_until, now))  # what was held back did not wait for a place
+            waited_s = min(now - since, 0.25 * self._step(invocation).slo_s)
             menu.wait_s += 0.02 * (waited_s - menu.wait_s)
         menu.started(option)
         yield Start(tuple(batch), configuration, node)
@@ -344,6 +359,8 @@ class Fairlead(Policy):
         for line in self._lines.values():
             if line and line.first_key() < inf:
                 at = min(at, max(line.first_key() - line.menu.fastest_s + 1e-6, now + 1e-4))
+                if line.held_until > now:
+                    at = min(at, line.held_until)
         if now < at < inf and not now < self._woken <= at:
             self._woken = at
             yield Wake(at)
