@@ -187,4 +187,5 @@ class Menu:
         self.upper_s: Reals = self.mean_s * (1 + self.safety * (self._spread - 1))
         self.fastest_s = float(self.mean_s.min()) if len(self) else inf
         self.use: Reals = self.holding * (self.mean_s / self.batch)[:, None]  # resource-seconds per invocation
-        self.usd: Reals = self.usd_per_s * self.mean_s  # of the whole batch
+        billed_s = self.mean_s if self._price.bill_cold_start else self.mean_s - self._run_cold_s
+        self.usd: Reals = self.usd_per_s * billed_s  # of the whole batch

@@ -68,7 +68,7 @@ class Step:
         transfer_s = menu.transfer_s if self.after else 0.0
         self.rest_s = rest_s + transfer_s
         self.ahead = ahead
-        self.run_cost: Reals = (menu.usd_per_s * menu.aversion + menu.holding @ surcharges) * menu.mean_s
+        self.run_cost: Reals = menu.usd * menu.aversion + menu.holding @ surcharges * menu.mean_s
         self.bins = np.ceil((menu.upper_s + transfer_s) / self.grid_s - 1e-6).astype(int)
         waits_s = (menu.batch - 1) / max(rate, 1e-9) * _GATHERING
         planned = np.ceil((menu.upper_s + transfer_s + waits_s) / self.grid_s - 1e-6)
