@@ -110,6 +110,13 @@ class Step:
             found = self._ranks[key] = (order.tolist(), cost[order].tolist())
         return found
 
+    def cost_with(self, option: int, left_s: float) -> float:
+        """What finishing costs with so much time left if this option is taken now, in a full batch; infinite if late."""
+        after = self.bin(left_s) - int(self.bins[option])
+        if after < 0:
+            return inf
+        return float(self.ahead[after] + self.run_cost[option] / self.menu.batch[option])
+
     def least_cost(self, left_s: float) -> float:
         """What finishing costs at least with so much time left, in full batches."""
         left = self.bin(left_s)

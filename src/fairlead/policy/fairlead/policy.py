@@ -200,7 +200,7 @@ class Fairlead(Policy):
         if not options:
             line.stick(self._epoch)
             return
-        if left_s < inf and not self._outlook.is_scarce and line.waiting < menu.batches[-1]:
+        if left_s < inf and line.waiting < menu.batches[-1]:
             until = self._fills_until(line, left_s, costs[0], now)
             if until > now:
                 line.hold(until)
@@ -211,6 +211,12 @@ class Fairlead(Policy):
         found = self._find(view, line, options, head, spend)
         if found is None:
             found = yield from self._find_cold(view, line, options, line.first_key() - now, spend)
+        if found is None and len(line) > 1:
+            overtaking = self._find_later(view, line)
+            if overtaking is not None:
+                option, node, skipped = overtaking
+                yield from self._start(view, line, option, node, skipped)
+                return
         if found is None:
             if menu.cold_s > 0:
                 self._warming.missed[menu.name] = options[0]
@@ -236,11 +242,14 @@ class Fairlead(Policy):
             self._sampled = view.now
             self._supply.observe_full(self._admission.held + self._warming.held(view.now), menu.holding[option])
 
-    def _costs_too_much(self, step: Step, left_s: float) -> bool:
+    def _fresh_cost(self, step: Step) -> float:
+        """What a new request costs, per run of this stage if it is the first."""
         flow = self._outlook.flows[step.workflow]
-        fresh = (
-            flow.fresh_cost / max(sum(one.visits for one in flow.first), 1e-12) if step.is_first else flow.fresh_cost
-        )
+        runs = sum(one.visits for one in flow.first) if step.is_first else 1.0
+        return flow.fresh_cost / max(runs, 1e-12)
+
+    def _costs_too_much(self, step: Step, left_s: float) -> bool:
+        fresh = self._fresh_cost(step)
         return bool(np.isfinite(fresh)) and step.least_cost(left_s) > _MOST_WORTH * fresh
 
     def _is_affordable(self, line: Line, head: Invocation, left_s: float, spend: float) -> bool:
@@ -274,6 +283,31 @@ class Fairlead(Policy):
                 return rank, node
             failed.add(key)
         return None
+
+    def _find_later(self, view: View, line: Line) -> tuple[int, str, int] | None:
+        """What can be run now for others, while nothing can for the first in line: option, node, how many to pass over.
+
+        The first can be so late that only the fastest configuration is in time for it. Those behind it have more choice.
+        """
+        step, now = line.step, view.now
+        last = line.at(len(line) - 1)
+        options, _ = step.ranked(last.deadline - now, 1)
+        found = self._find(view, line, options, last, inf)
+        if found is None:
+            return None
+        option, node = options[found[0]], found[1]
+        limit = _MOST_WORTH * self._fresh_cost(step) if self._outlook.is_short else inf
+        low, high = 1, len(line) - 1
+        while low < high:  # the first for which this is good enough: those behind have more time
+            middle = (low + high) // 2
+            if step.cost_with(option, line.at(middle).deadline - now) <= limit:
+                high = middle
+            else:
+                low = middle + 1
+        member = line.at(low)
+        is_affordable = line.menu.usd[option] <= self._spendable(view, member, step) * (1 + 1e-9)
+        is_worth_it = step.cost_with(option, member.deadline - now) <= limit
+        return (option, node, low) if is_affordable and is_worth_it else None
 
     def _find_cold(
         self, view: View, line: Line, options: list[int], left_s: float, spend: float
