@@ -335,15 +335,17 @@ class Outlook:
         amounts = self.supply.usable
         for flow in self.flows.values():
             flow.share = 1.0
+        due = [
+            flow for flow in self.flows.values() if flow.can_run and flow.rate and flow.workflow.slo.latency_s < inf
+        ]  # what is never late goes last, and has no share
+        use = sum((flow.rate * flow.use for flow in due), np.zeros(2))
         there = amounts > 0
-        over = float((self._use[there] / amounts[there]).max()) if there.any() else 0.0
-        if over <= 1 or len(self.flows) == 1:
+        over = float((use[there] / amounts[there]).max()) if there.any() else 0.0
+        if over <= 1 or len(due) <= 1:
             return
         floor = _FLOOR / over
-        left = amounts - floor * self._use
-        for flow in sorted(self.flows.values(), key=lambda flow: flow.price):
-            if not flow.can_run or not flow.rate:
-                continue
+        left = amounts - floor * use
+        for flow in sorted(due, key=lambda flow: flow.price):
             more = (1 - floor) * flow.rate * flow.use
             wanted = more > 1e-12
             part = min(1.0, float((np.maximum(left, 0)[wanted] / more[wanted]).min())) if wanted.any() else 1.0
