@@ -120,7 +120,7 @@ class Menu:
         self._spread: Reals = np.array([estimate.upper_s(c, kind) for c, kind in options]) / self._declared_s
         self._runs: dict[int, int] = {}  # by option: how many batches of it were started
         self._smallest: dict[tuple[int, int], int] = {}
-        self.batches = tuple(sorted(set(self.batch)))
+        self.batches: tuple[float, ...] = tuple(sorted(set(self.batch.tolist())))
         self._derive()
 
     def _undominated(self) -> Mask:

@@ -52,7 +52,7 @@ class Step:
         self.kept_for: frozenset[str] = frozenset()  # the workflows of these requests
         self.option = 0  # planned for a request that was just admitted and is on schedule
         self._ranks: dict[tuple[int, int], tuple[list[int], list[float]]] = {}
-        self._least: dict[int, float] = {}
+        self._least: Reals | None = None
 
     def tabulate(self, surcharges: Reals, rate: float) -> None:
         """Work out the table, after those of the stages that follow."""
@@ -80,7 +80,7 @@ class Step:
         self.cost: Reals = total[self.best, np.arange(GRID + 1)]
         self.planned_bins = planned
         self._ranks.clear()
-        self._least.clear()
+        self._least = None
 
     @property
     def menu_wait_s(self) -> float:
@@ -119,13 +119,19 @@ class Step:
 
     def least_cost(self, left_s: float) -> float:
         """What finishing costs at least with so much time left, in full batches."""
-        left = self.bin(left_s)
-        found = self._least.get(left)
-        if found is None:
-            after = left - self.bins
-            cost = np.where(after >= 0, self.ahead[np.clip(after, 0, GRID)], inf) + self.run_cost / self.menu.batch
-            found = self._least[left] = float(cost.min())
-        return found
+        return float(self._least_costs()[max(self.bin(left_s), 0)])
+
+    def _least_costs(self) -> Reals:
+        if self._least is None:
+            after = np.arange(GRID + 1)[None, :] - self.bins[:, None]
+            ahead = np.where(after >= 0, self.ahead[np.maximum(after, 0)], inf)
+            self._least = (ahead + (self.run_cost / self.menu.batch)[:, None]).min(axis=0)
+        return self._least
+
+    def last_call_s(self, limit: float) -> float:
+        """The least time left with which finishing costs no more than this; the objective if it always does."""
+        enough = self._least_costs() <= limit
+        return float(enough.argmax() if enough.any() else GRID) * self.grid_s / (1 - _HEADROOM)
 
     def gains(self, worth: float, keys: Reals, now: float, waiting: int) -> tuple[Reals, Reals]:
         """For each option, what it gains if all that would be late in it are passed over, and how many these are.

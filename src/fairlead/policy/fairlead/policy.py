@@ -148,6 +148,10 @@ class Fairlead(Policy):
                 heappush(heads, (self._laxity_s(view, line), head.ready, name, head.id))
 
     def _laxity_s(self, view: View, line: Line) -> float:
+        if self._outlook.is_short and line.first_key() < inf:  # how long until it would be dropped
+            limit = _MOST_WORTH * self._fresh_cost(line.step)
+            if limit < inf:
+                return line.first().deadline - view.now - line.step.last_call_s(limit)
         options, _ = line.step.ranked(line.first().deadline - view.now, line.waiting)
         run_s = line.menu.upper_s[options[0]] if options else line.menu.fastest_s
         return line.first_key() - view.now - float(run_s)
@@ -200,11 +204,10 @@ class Fairlead(Policy):
         if not options:
             line.stick(self._epoch)
             return
-        if left_s < inf and line.waiting < menu.batches[-1]:
-            until = self._fills_until(line, left_s, costs[0], now)
-            if until > now:
-                line.hold(until)
-                return
+        until = self._fills_until(line, left_s, costs[0], now) if left_s < inf and not skipped else now
+        if until > now:
+            line.hold(until)
+            return
         if step.kept.any() and not self._admission.leaves_room(step, menu.holding[options[0]]):
             line.stick(self._epoch)
             return
@@ -226,13 +229,19 @@ class Fairlead(Policy):
         yield from self._start(view, line, options[found[0]], found[1], skipped)
 
     def _fills_until(self, line: Line, left_s: float, cost: float, now: float) -> float:
-        """Until when to wait for the next invocation, if a fuller batch is cheaper and still in time; else now."""
+        """Until when to wait for others, if a fuller batch is cheaper and still in time; else now.
+
+        If none has come for twice the mean time between two, there may be none to wait for.
+        """
         gap_s = 1 / max(float(self._outlook.rates[line.menu.name]), 1e-9)
-        until = min(now + gap_s, line.newest + 2 * gap_s)
-        if until <= now:
-            return now
-        _, costs = line.step.ranked(left_s - gap_s, line.waiting + 1)
-        return until if costs and costs[0] < cost else now
+        most, waiting = line.newest + 2 * gap_s, line.waiting
+        for size in line.menu.batches if most > now else ():
+            wait_s = (size - waiting) * gap_s
+            if 0 < wait_s < left_s:
+                costs = line.step.ranked(left_s - wait_s, int(size))[1]
+                if costs and costs[0] < cost:
+                    return min(now + wait_s, most)
+        return now
 
     def _note_full(self, view: View, menu: Menu, option: int) -> None:
         """If it is room that is missing, and not an instance: learn how much of the cluster can be in use at a time."""
@@ -397,7 +406,7 @@ class Fairlead(Policy):
                     at = min(at, line.held_until)
         if now < at < inf and not now < self._woken <= at:
             self._woken = at
-            yield Wake(at)
+            yield Wake(float(at))
 
 
 def _quickest(menu: Menu, left_s: float) -> tuple[list[int], list[float]]:
