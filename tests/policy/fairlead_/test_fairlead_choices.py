@@ -121,9 +121,24 @@ class TestBatches:
         (start,) = of(Start, decisions(Fairlead(), *[1.0] * 4, scenario=scenario(BATCHES, slo_s=1.0, on=ONE)))
         assert (len(start.batch), start.configuration.batch) == (4, 4)
 
-    def test_a_batch_is_not_waited_for(self):
+    def test_a_batch_is_not_waited_for_before_it_is_known_that_others_come(self):
         (start,) = of(Start, decisions(Fairlead(), 1.0, scenario=scenario(BATCHES, slo_s=1.0, on=ONE)))
         assert start.configuration.batch == 1
+
+    @pytest.mark.parametrize(("slo_s", "size"), [(2.0, 4), (0.6, 1)], ids=["with-time", "without"])
+    def test_a_batch_is_waited_for_if_a_full_one_is_cheaper_and_in_time(self, slo_s, size):
+        """One request in 0.2 s: a batch of four is full after 0.6 s and takes 0.2 s, half as long per request."""
+        arrivals = [0.2 * i for i in range(100)]
+        recording = run(scenario(BATCHES, slo_s=slo_s, on=ONE, arrivals=arrivals))
+        later = recording.invocations.filter(recording.invocations["start"].is_between(10.0, 18.0))
+        assert set(later["batch_size"]) == {size}
+        assert (recording.requests["end"] <= recording.requests["deadline"]).all()
+
+    def test_a_batch_is_not_waited_for_when_no_more_requests_come(self):
+        """The last of them waits for twice the mean time between two, not until it is due."""
+        recording = run(scenario(BATCHES, slo_s=20.0, on=ONE, arrivals=[0.2 * i for i in range(101)]))
+        last = recording.requests.sort("arrival").row(-1, named=True)
+        assert last["end"] - last["arrival"] < 1.0
 
     def test_two_workflows_that_share_a_function_share_batches(self):
         where = scenario({"f": BATCHES}, workflows={"x": ("f",), "y": ("f",)}, slo_s=1.0, on=ONE)
@@ -169,14 +184,29 @@ class TestBudgets:
         assert recording.requests.select("outcome", "end").rows() == [("completed", pytest.approx(2.4))]
         assert recording.requests["cost_usd"].to_list() == pytest.approx([4.8])
 
+    @pytest.mark.parametrize(("is_billed", "outcome"), [(False, "completed"), (True, "rejected")])
+    def test_a_cold_start_in_every_run_counts_against_the_budget_if_it_is_billed(self, is_billed, outcome):
+        """A second to start and one to run, at a USD per second, for at most USD 1.5."""
+        flow = Workflow.chain("main", "f", slo=SLO(latency_s=5.0, cost_usd=1.5))
+        price = Price(vcpu_usd_per_hour=3600, bill_cold_start=is_billed)
+        function = declared(1.0, cold_start_s=1.0, keep_alive_s=0.0)
+        recording = run(scenario({"f": function}, workflows={"main": flow}, on=cluster(1, vcpus=1, price=price)))
+        assert recording.requests["outcome"].to_list() == [outcome]
+
 
 class TestOrder:
     def test_a_batch_that_can_still_fill_lets_others_go_first(self):
-        """A request takes 10 ms, then 40 ms that up to eight share: 15 ms each in full batches, which 60 a second need."""
+        """A request takes 10 ms, then 40 ms that up to eight share: 15 ms in full batches, which 60 a second need."""
         wide = declared(Table(tuple(Row(batch=batch, seconds=0.04) for batch in range(1, 9))))
         arrivals = tuple(i / 60 for i in range(600))
         recording = run(scenario({"short": declared(0.01), "wide": wide}, slo_s=1.0, arrivals=arrivals, on=ONE))
         assert (recording.requests["outcome"] == "completed").mean() > 0.9
+
+    def test_those_behind_a_first_that_cannot_be_started_go_ahead(self):
+        """Of 5 vCPUs the first takes 4. The second needs 4 as well, to be in time; the third is in time with one."""
+        where = scenario(SIZES, slo_s=16.0, on=cluster(1, vcpus=5))
+        starts = of(Start, decisions(Fairlead(), 0.6, 0.6, 16.0, scenario=where))
+        assert [(start.batch[0].request, start.configuration) for start in starts] == [(0, LARGE), (2, SMALL)]
 
     def test_the_most_urgent_goes_first(self):
         actions = decisions(Fairlead(), 9.0, 3.0, 5.0, scenario=scenario(1.0, slo_s=9.0, on=ONE))

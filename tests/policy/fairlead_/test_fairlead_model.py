@@ -157,6 +157,14 @@ class TestTables:
         assert (step.menu.vcpus[options].tolist(), costs) == ([4], pytest.approx([3.2]))
         assert step.ranked(0.9, waiting=1) == ([], [])
 
+    def test_the_last_call_is_the_least_time_in_which_a_request_is_worth_its_cost(self):
+        """In the last stage, 1.1 s for a cost of 1 and 0.44 s for 1.6; 3 % of the time left stays unplanned."""
+        last = self.flow().steps["b"]
+        cheap, fast = sorted(last.run_cost)
+        assert last.last_call_s(cheap) == pytest.approx(1.1 / 0.97, abs=2 * last.grid_s)
+        assert last.last_call_s(fast) == pytest.approx(0.44 / 0.97, abs=2 * last.grid_s)
+        assert last.last_call_s(0.0) >= last.slo_s
+
     def test_a_surcharge_on_what_is_scarce_is_part_of_the_cost(self):
         flow = self.flow()
         flow.tabulate(np.array([1.0, 0.0]), {"a": 0.0, "b": 0.0})  # USD 2 per second of a vCPU instead of 1
@@ -309,6 +317,17 @@ class TestShares:
             flow.rate = 3.0
         outlook._tabulate()
         outlook._share_out()
+        assert [flow.share for flow in outlook.flows.values()] == [1.0, 1.0]
+
+    def test_a_workflow_without_an_objective_takes_no_share(self):
+        """Alone, `due` needs 3 of 4 vCPUs; the 9 that `bulk` needs can wait."""
+        flows = {"due": Workflow.chain("due", "due", slo=SLO(latency_s=10.0)), "bulk": Workflow.chain("bulk", "bulk")}
+        outlook = outlook_of(scenario({"due": 0.25, "bulk": 0.75}, workflows=flows))
+        for flow in outlook.flows.values():
+            flow.rate = 12.0
+        outlook._tabulate()
+        outlook._share_out()
+        assert outlook.load == pytest.approx(3.0)
         assert [flow.share for flow in outlook.flows.values()] == [1.0, 1.0]
 
 

@@ -21,6 +21,9 @@ class Line:
         self._keys: dict[int, float] = {}
         self._stuck: tuple[int, int] = (-1, -1)
         self._is_kept = False
+        self.newest = -inf  # when the last one came
+        self.held_until = -inf
+        self._held = 0
 
     def __len__(self) -> int:
         return len(self._items)
@@ -34,6 +37,7 @@ class Line:
         """Let an invocation wait that must have run by the instant `key`."""
         if invocation.id not in self._keys:
             self._keys[invocation.id] = key
+            self.newest = max(self.newest, invocation.ready)
             self._items.add((key, invocation.id, invocation))
 
     def discard(self, invocation: Invocation) -> None:
@@ -92,3 +96,11 @@ class Line:
     def is_stuck(self, epoch: int) -> bool:
         """Whether nothing has changed since then."""
         return self._stuck == (epoch, self.first().id if self._items else -1)
+
+    def hold(self, until: float) -> None:
+        """Wait until this instant for others to join the first."""
+        self.held_until, self._held = until, self.waiting
+
+    def is_held(self, now: float) -> bool:
+        """Whether the first still waits for others, and none has come."""
+        return now < self.held_until - 1e-9 and self.waiting == self._held

@@ -125,7 +125,7 @@ class Menu:
         self._spread: Reals = np.array([estimate.upper_s(c, kind) for c, kind in options]) / self._declared_s
         self._runs: dict[int, int] = {}  # by option: how many batches of it were started
         self._smallest: dict[tuple[int, int], int] = {}
-        self.batches = tuple(sorted(set(self.batch)))
+        self.batches: tuple[float, ...] = tuple(sorted(set(self.batch.tolist())))
         self._derive()
 
     def _undominated(self) -> Mask:
@@ -192,4 +192,5 @@ class Menu:
         self.upper_s: Reals = self.mean_s * (1 + self.safety * (self._spread - 1))
         self.fastest_s = float(self.mean_s.min()) if len(self) else inf
         self.use: Reals = self.holding * (self.mean_s / self.batch)[:, None]  # resource-seconds per invocation
-        self.usd: Reals = self.usd_per_s * self.mean_s  # of the whole batch
+        billed_s = self.mean_s if self._price.bill_cold_start else self.mean_s - self._run_cold_s
+        self.usd: Reals = self.usd_per_s * billed_s  # of the whole batch

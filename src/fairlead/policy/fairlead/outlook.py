@@ -57,7 +57,7 @@ class Step:
         self.kept_for: frozenset[str] = frozenset()  # the workflows of these requests
         self.option = 0  # planned for a request that was just admitted and is on schedule
         self._ranks: dict[tuple[int, int], tuple[list[int], list[float]]] = {}
-        self._least: dict[int, float] = {}
+        self._least: Reals | None = None
 
     def scale(self, slo_s: float) -> None:
         """Have the table reach so far; it must be worked out then."""
@@ -79,7 +79,7 @@ class Step:
         transfer_s = menu.transfer_s if self.after else 0.0
         self.rest_s = rest_s + transfer_s
         self.ahead = ahead
-        self.run_cost: Reals = (menu.usd_per_s * menu.aversion + menu.holding @ surcharges) * menu.mean_s
+        self.run_cost: Reals = menu.usd * menu.aversion + menu.holding @ surcharges * menu.mean_s
         self.bins = np.ceil((menu.upper_s + transfer_s) / self.grid_s - 1e-6).astype(int)
         waits_s = (menu.batch - 1) / max(rate, 1e-9) * _GATHERING
         planned = np.ceil((menu.upper_s + transfer_s + waits_s) / self.grid_s - 1e-6)
@@ -91,7 +91,7 @@ class Step:
         self.cost: Reals = total[self.best, np.arange(GRID + 1)]
         self.planned_bins = planned
         self._ranks.clear()
-        self._least.clear()
+        self._least = None
 
     @property
     def menu_wait_s(self) -> float:
@@ -135,15 +135,29 @@ class Step:
         left = self.bin(left_s)
         return int(self.menu.batch[self.best[left]]) if left >= 0 and np.isfinite(self.cost[left]) else 1
 
+    def cost_with(self, option: int, left_s: float) -> float:
+        """What finishing costs with so much time left if this option is taken, in a full batch; infinite if late."""
+        after = self.bin(left_s) - int(self.bins[option])
+        if after < 0:
+            return inf
+        return float(self.ahead[after] + self.run_cost[option] / self.menu.batch[option])
+
     def least_cost(self, left_s: float) -> float:
         """What finishing costs at least with so much time left, in full batches."""
-        left = self.bin(left_s)
-        found = self._least.get(left)
-        if found is None:
-            after = left - self.bins
-            cost = np.where(after >= 0, self.ahead[np.clip(after, 0, GRID)], inf) + self.run_cost / self.menu.batch
-            found = self._least[left] = float(cost.min())
-        return found
+        return float(self._least_costs()[max(self.bin(left_s), 0)])
+
+    def _least_costs(self) -> Reals:
+        if self._least is None:
+            after = np.arange(GRID + 1)[None, :] - self.bins[:, None]
+            ahead = np.where(after >= 0, self.ahead[np.maximum(after, 0)], inf)
+            self._least = (ahead + (self.run_cost / self.menu.batch)[:, None]).min(axis=0)
+        return self._least
+
+    def last_call_s(self, limit: float) -> float:
+        """The least time left with which finishing costs no more than this; the objective if it always does."""
+        enough = self._least_costs() <= limit
+        left = float(enough.argmax() if enough.any() else GRID)
+        return left * self.grid_s / (1 - _HEADROOM) + self.reply_s
 
     def gains(self, worth: float, keys: Reals, now: float, waiting: int) -> tuple[Reals, Reals]:
         """For each option, what it gains if all that would be late in it are passed over, and how many these are.
@@ -383,15 +397,17 @@ class Outlook:
         amounts = self.supply.usable
         for flow in self.flows.values():
             flow.share = 1.0
+        due = [
+            flow for flow in self.flows.values() if flow.can_run and flow.rate and flow.is_due
+        ]  # what is never late goes last, and has no share
+        use = sum((flow.rate * flow.use for flow in due), np.zeros(2))
         there = amounts > 0
-        over = float((self._use[there] / amounts[there]).max()) if there.any() else 0.0
-        if over <= 1 or len(self.flows) == 1:
+        over = float((use[there] / amounts[there]).max()) if there.any() else 0.0
+        if over <= 1 or len(due) <= 1:
             return
         floor = _FLOOR / over
-        left = amounts - floor * self._use
-        for flow in sorted(self.flows.values(), key=lambda flow: flow.price):
-            if not flow.can_run or not flow.rate:
-                continue
+        left = amounts - floor * use
+        for flow in sorted(due, key=lambda flow: flow.price):
             more = (1 - floor) * flow.rate * flow.use
             wanted = more > 1e-12
             part = min(1.0, float((np.maximum(left, 0)[wanted] / more[wanted]).min())) if wanted.any() else 1.0

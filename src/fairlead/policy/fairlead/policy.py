@@ -175,16 +175,19 @@ class Fairlead(Policy):
         line = self._lines[name]
         if line:
             yield from self._clean(view, line)
-            if line and not line.is_stuck(self._epoch):
+            if line and not line.is_stuck(self._epoch) and not line.is_held(view.now):
                 head = line.first()
                 heappush(heads, (*self._urgency(view, line), head.ready, name, head.id))
 
     def _urgency(self, view: View, line: Line) -> tuple[bool, float]:
         """Whether a line can let others go first, since the plan has time for its batch to fill; and its laxity."""
-        left_s = line.first().deadline - view.now
-        options, _ = line.step.ranked(left_s, line.waiting)
+        step, left_s = line.step, line.first().deadline - view.now
+        options, _ = step.ranked(left_s, line.waiting)
+        can_fill = bool(options) and line.waiting < step.planned_batch(left_s)
+        limit = _MOST_WORTH * self._fresh_cost(step) if self._outlook.is_short and left_s < inf else inf
+        if limit < inf:  # how long until it would be dropped
+            return can_fill, left_s - step.last_call_s(limit)
         run_s = line.menu.upper_s[options[0]] if options else line.menu.fastest_s
-        can_fill = bool(options) and line.waiting < line.step.planned_batch(left_s)
         return can_fill, line.first_key() - view.now - float(run_s)
 
     def _clean(self, view: View, line: Line) -> Iterator[Action]:
@@ -215,7 +218,7 @@ class Fairlead(Policy):
                 line.discard(head)
                 continue
             left_s = head.deadline - now
-            if self._outlook.is_scarce and left_s < inf and self._costs_too_much(step, left_s):
+            if self._outlook.is_short and left_s < inf and self._costs_too_much(step, left_s):
                 line.discard(head)
                 cost, fresh = step.least_cost(left_s), self._fresh_cost(step)
                 yield from self._drop(view, head, too_expensive(head.stage, cost, fresh, _MOST_WORTH, left_s))
@@ -239,12 +242,22 @@ class Fairlead(Policy):
         if not options:
             line.stick(self._epoch)
             return
+        until = self._fills_until(line, left_s, costs[0], now) if left_s < inf and not skipped else now
+        if until > now:
+            line.hold(until)
+            return
         if step.keeps and not self._admission.leaves_room(step, menu.holding[options[0]]):
             line.stick(self._epoch, is_kept=True)
             return
         found = self._find(view, line, options, head, spend)
         if found is None:
             found = yield from self._find_cold(view, line, options, line.first_key() - now, spend)
+        if found is None and len(line) > 1:
+            overtaking = self._find_later(view, line)
+            if overtaking is not None:
+                option, node, skipped = overtaking
+                yield from self._start(view, line, option, node, skipped, option, is_rushed=False)
+                return
         if found is None:
             if menu.cold_s > 0:
                 self._warming.missed[menu.name] = options[0]
@@ -252,6 +265,21 @@ class Fairlead(Policy):
             line.stick(self._epoch)
             return
         yield from self._start(view, line, options[found[0]], found[1], skipped, options[0], is_rushed=is_rushed)
+
+    def _fills_until(self, line: Line, left_s: float, cost: float, now: float) -> float:
+        """Until when to wait for others, if a fuller batch is cheaper and still in time; else now.
+
+        If none has come for twice the mean time between two, there may be none to wait for.
+        """
+        gap_s = 1 / max(float(self._outlook.rates[line.menu.name]), 1e-9)
+        most, waiting = line.newest + 2 * gap_s, line.waiting
+        for size in line.menu.batches if most > now else ():
+            wait_s = (size - waiting) * gap_s
+            if 0 < wait_s < left_s:
+                costs = line.step.ranked(left_s - wait_s, int(size))[1]
+                if costs and costs[0] < cost:
+                    return min(now + wait_s, most)
+        return now
 
     def _note_full(self, view: View, menu: Menu, option: int) -> None:
         """If it is room that is missing, and not an instance: learn how much of the cluster can be in use at a time."""
@@ -262,9 +290,10 @@ class Fairlead(Policy):
             self._supply.observe_full(self._admission.held + self._warming.held(view.now), menu.holding[option])
 
     def _fresh_cost(self, step: Step) -> float:
-        """What a new request costs, per run of this stage if that is a first one."""
+        """What a new request costs, per run of this stage if it is the first."""
         flow = self._outlook.flows[step.workflow]
-        return flow.fresh_cost / max(sum(one.visits for one in flow.first), 1e-12) if step.is_first else flow.fresh_cost
+        runs = sum(one.visits for one in flow.first) if step.is_first else 1.0
+        return flow.fresh_cost / max(runs, 1e-12)
 
     def _costs_too_much(self, step: Step, left_s: float) -> bool:
         fresh = self._fresh_cost(step)
@@ -301,6 +330,31 @@ class Fairlead(Policy):
                 return rank, node
             failed.add(key)
         return None
+
+    def _find_later(self, view: View, line: Line) -> tuple[int, str, int] | None:
+        """What can be run now for others, while nothing can for the first in line: option, node, how many to pass over.
+
+        The first can be so late that only the fastest configuration is in time. Those behind it have more choice.
+        """
+        step, now = line.step, view.now
+        last = line.at(len(line) - 1)
+        options, _ = step.ranked(last.deadline - now, 1)
+        found = self._find(view, line, options, last, inf)
+        if found is None:
+            return None
+        option, node = options[found[0]], found[1]
+        limit = _MOST_WORTH * self._fresh_cost(step) if self._outlook.is_short else inf
+        low, high = 1, len(line) - 1
+        while low < high:  # the first for which this is good enough: those behind have more time
+            middle = (low + high) // 2
+            if step.cost_with(option, line.at(middle).deadline - now) <= limit:
+                high = middle
+            else:
+                low = middle + 1
+        member = line.at(low)
+        is_affordable = line.menu.usd[option] <= self._spendable(view, member, step) * (1 + 1e-9)
+        is_worth_it = step.cost_with(option, member.deadline - now) <= limit
+        return (option, node, low) if is_affordable and is_worth_it else None
 
     def _find_cold(
         self, view: View, line: Line, options: list[int], left_s: float, spend: float
@@ -383,7 +437,8 @@ class Fairlead(Policy):
         for invocation in batch:
             self._runs[invocation.id] = run
             self._admission.started(invocation.request, cost, used)
-            waited_s = min(now - invocation.ready, 0.25 * self._step(invocation).slo_s)
+            since = max(invocation.ready, min(line.held_until, now))  # what was held back did not wait for a place
+            waited_s = min(now - since, 0.25 * self._step(invocation).slo_s)
             menu.wait_s += 0.02 * (waited_s - menu.wait_s)
         menu.started(option)
         yield Start(tuple(batch), configuration, node)
@@ -414,9 +469,11 @@ class Fairlead(Policy):
         for line in self._lines.values():
             if line and line.first_key() < inf:
                 at = min(at, max(line.first_key() - line.menu.fastest_s + 1e-6, now + 1e-4))
+                if line.held_until > now:
+                    at = min(at, line.held_until)
         if now < at < inf and not now < self._woken <= at:
             self._woken = at
-            yield Wake(at)
+            yield Wake(float(at))
 
 
 def _quickest(menu: Menu, left_s: float) -> tuple[list[int], list[float]]:
