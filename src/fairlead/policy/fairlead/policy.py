@@ -252,7 +252,7 @@ class Fairlead(Policy):
         found = self._find(view, line, options, head, spend)
         if found is None:
             found = yield from self._find_cold(view, line, options, line.first_key() - now, spend)
-        if found is None and len(line) > 1:
+        if found is None and len(line) > 1 and self._outlook.is_scarce:
             overtaking = self._find_later(view, line)
             if overtaking is not None:
                 option, node, skipped = overtaking
