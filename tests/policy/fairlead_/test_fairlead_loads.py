@@ -147,6 +147,22 @@ class TestInstances:
         )
         assert in_time(run(where).requests, since=2.0) == 1.0
 
+    def test_an_instance_starts_where_it_does_not_block_the_only_one_of_another_function(self):
+        """Each node has one vCPU. The start of `y` takes one for 2 s; on the node of `x` it would keep requests waiting."""
+        functions = {name: declared(0.01, cold_start_s=2.0, memory_gb=1, idle_holds="memory") for name in ("x", "y")}
+        where = scenario(
+            functions,
+            workflows={name: (name,) for name in functions},
+            slo_s=0.5,
+            arrivals=(Deterministic("x", 0.5), Listed("y", (6.1, 6.2, 8.9))),
+            on=cluster(2, vcpus=1),
+            duration_s=12.0,
+        )
+        recording = run(where)
+        assert in_time(recording.requests, "x", since=4.0) == 1.0
+        assert recording.instances.group_by("function").agg(pl.col("node").n_unique())["node"].to_list() == [1, 1]
+        assert recording.instances["node"].n_unique() == 2
+
     def test_an_instance_that_is_worth_more_drives_out_what_is_worth_less(self):
         """Memory for two of three: the rare one is started for its requests and makes way again."""
         functions = {
