@@ -148,7 +148,7 @@ class TestInstances:
         assert in_time(run(where).requests, since=2.0) == 1.0
 
     def test_an_instance_starts_where_it_does_not_block_the_only_one_of_another_function(self):
-        """Each node has one vCPU. The start of `y` takes one for 2 s; on the node of `x` it would keep requests waiting."""
+        """Each node has one vCPU. The start of `y` takes one for 2 s, in which `x` could not run beside it."""
         functions = {name: declared(0.01, cold_start_s=2.0, memory_gb=1, idle_holds="memory") for name in ("x", "y")}
         where = scenario(
             functions,

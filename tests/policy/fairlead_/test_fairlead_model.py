@@ -319,7 +319,6 @@ class TestShares:
         outlook._share_out()
         assert [flow.share for flow in outlook.flows.values()] == [1.0, 1.0]
 
-
     def test_a_workflow_without_an_objective_takes_no_share(self):
         """Alone, `due` needs 3 of 4 vCPUs; the 9 that `bulk` needs can wait."""
         flows = {"due": Workflow.chain("due", "due", slo=SLO(latency_s=10.0)), "bulk": Workflow.chain("bulk", "bulk")}

@@ -111,7 +111,7 @@ class Step:
         return found
 
     def cost_with(self, option: int, left_s: float) -> float:
-        """What finishing costs with so much time left if this option is taken now, in a full batch; infinite if late."""
+        """What finishing costs with so much time left if this option runs now, in a full batch; infinite if late."""
         after = self.bin(left_s) - int(self.bins[option])
         if after < 0:
             return inf

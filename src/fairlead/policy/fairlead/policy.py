@@ -294,9 +294,9 @@ class Fairlead(Policy):
         return None
 
     def _find_later(self, view: View, line: Line) -> tuple[int, str, int] | None:
-        """What can be run now for others, while nothing can for the first in line: option, node, how many to pass over.
+        """What can run now for others, while nothing can for the first in line: option, node, how many to pass over.
 
-        The first can be so late that only the fastest configuration is in time for it. Those behind it have more choice.
+        The first can be so late that only the fastest configuration is in time for it. Those behind it have more.
         """
         step, now = line.step, view.now
         last = line.at(len(line) - 1)
