@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.engine import simulate
 from fairlead.model import SLO, Configuration, Price, Workflow
-from fairlead.policy import Reject, Start, make_policy
+from fairlead.policy import Policy, Reject, Start, make_policy
 from fairlead.policy.fairlead.policy import Fairlead
 from fairlead.profile import Row, Table
 from fairlead.testing import Waits, cluster, decisions, declared, scenario
@@ -85,6 +85,23 @@ class TestRefusals:
         (refusal,) = of(Reject, actions)
         assert (refusal.request, refusal.reason) == (1, "no node can run all of its functions")
         assert [start.batch[0].request for start in of(Start, actions)] == [0]
+
+    @pytest.mark.parametrize(("is_short", "dropped"), [(False, 0), (True, 1)], ids=["with-room", "short"])
+    def test_a_request_is_dropped_for_its_cost_only_where_a_resource_is_short(self, is_short, dropped):
+        """In the 0.6 s left only 4 vCPUs are in time, for 1.6 times the cost of a new request."""
+        policy = Fairlead()
+
+        class Losing(Policy):
+            def prepare(self, site, rng):
+                policy.prepare(site, rng)
+
+            def decide(self, view):
+                policy._outlook.is_losing, policy._outlook.is_short = True, is_short
+                return policy.decide(view)
+
+        actions = decisions(Losing(), 0.6, scenario=scenario(SIZES, slo_s=16.0))
+        assert len(of(Reject, actions)) == dropped
+        assert len(of(Start, actions)) == 1 - dropped
 
 
 class TestDeadlinesOfClients:

@@ -113,10 +113,7 @@ class Warming:
         taken = self.held(now)
         if ((taken + holding > most * amounts) & (holding > 0) & (taken > 0)).any():
             return
-        if self._holds_slices:
-            node = view.place(menu.name, configuration, "fresh", evicts=False)
-        else:
-            node = self._least_in_the_way(view, menu, option)
+        node = view.place(menu.name, configuration, "fresh", evicts=False)
         if node is None:
             make_room = self._free_slice if self._holds_slices else self._free_memory
             node = yield from make_room(view, menu, option)
@@ -125,30 +122,6 @@ class Warming:
         self._live(menu.name, float(menu.vgpus[option]), now).append((now + menu.cold_s, holding))
         self.wake = min(self.wake, now + menu.cold_s + 1e-6)
         yield Warm(menu.name, configuration, node)
-
-    def _least_in_the_way(self, view: View, menu: Menu, option: int) -> str | None:
-        """The node with room on which a start blocks the smallest part of any function's instances; None without room.
-
-        While an instance starts, the idle ones beside it may lack room to run, and with them all requests of their
-        function if there are no others.
-        """
-        configuration, kind = menu.options[option]
-        needs_device = bool(configuration.vgpus)
-        ready: dict[str, int] = {}
-        best: tuple[float, float, str] | None = None
-        for node in view.nodes:
-            if node.kind != kind or not view.fits(menu.name, configuration, node.name, evicts=False, is_fresh=True):
-                continue
-            blocked = 0.0
-            for one in view.idle(node.name):
-                if bool(one.vgpus) == needs_device:
-                    if one.function not in ready:
-                        ready[one.function] = sum(count.ready for count in view.counts(one.function))
-                    blocked += 1 / max(ready[one.function], 1)
-            key = (blocked, view.load(node.name), node.name)
-            if best is None or key < best:
-                best = key
-        return best[2] if best else None
 
     def _spare(self, view: View, function: str) -> int:
         """Instances of a function beyond those that are wanted."""
