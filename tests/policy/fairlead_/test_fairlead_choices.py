@@ -30,7 +30,7 @@ def run(where, **settings):
     return recording
 
 
-def test_it_is_registered_and_has_no_parameters():
+def test_it_is_registered_and_needs_no_parameters():
     assert isinstance(make_policy("fairlead", {}), Fairlead)
 
 

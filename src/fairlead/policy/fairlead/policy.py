@@ -17,6 +17,7 @@ from fairlead.model import Invocation, Record
 from fairlead.policy.base import Action, Plan, Policy, Reject, Site, Start, View, Wake
 from fairlead.policy.fairlead.admission import Admission, Run
 from fairlead.policy.fairlead.ground import Ground
+from fairlead.policy.fairlead.ingredients import check_ingredients
 from fairlead.policy.fairlead.lines import Line
 from fairlead.policy.fairlead.menu import Menu, Supply
 from fairlead.policy.fairlead.outlook import Outlook, Step
@@ -29,7 +30,17 @@ _MARGIN = 1.15  # what an answer is taken to be worth under scarcity, in costs o
 
 @dataclass
 class Fairlead(Policy):
-    """Answer as many requests as possible in time, at the least cost, on whatever cluster there is."""
+    """Answer as many requests as possible in time, at the least cost, on whatever cluster there is.
+
+    Args:
+        without: Mechanisms to leave out, for experiments that show what each is worth. The experiment
+            `fairlead-ablation` lists them.
+    """
+
+    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._without = check_ingredients(self.without)
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         self._supply = Supply(site.cluster)
@@ -38,18 +49,19 @@ class Fairlead(Policy):
             for name, function in site.functions.items()
         }
         self._holds_slices = holds_slices(site)
-        choose_sizes(site, self._menus, self._supply)
-        self._outlook = Outlook(site, self._menus, self._supply)
-        self._admission = Admission(self._outlook)
-        self._ground = Ground(site.cluster.nodes, self._supply)
-        self._warming = Warming(self._outlook, holds_slices=self._holds_slices)
+        if "sizes" not in self._without:
+            choose_sizes(site, self._menus, self._supply)
+        self._outlook = Outlook(site, self._menus, self._supply, self._without)
+        self._admission = Admission(self._outlook, self._without)
+        self._ground = Ground(site.cluster.nodes, self._supply, self._without)
+        self._warming = Warming(self._outlook, self._without, holds_slices=self._holds_slices)
         self._lines = {
             (name, step.name): Line(step)
             for name, flow in self._outlook.flows.items()
             for step in flow.steps.values()
             if len(step.menu)
         }
-        for line in self._lines.values():
+        for line in self._lines.values() if "sharing" not in self._without else ():
             line.siblings = [one for one in self._lines.values() if one.menu is line.menu and one is not line]
         self._runs: dict[int, Run] = {}  # by invocation
         self._bills_cold = site.cluster.price.bill_cold_start
@@ -148,6 +160,8 @@ class Fairlead(Policy):
                 heappush(heads, (self._laxity_s(view, line), head.ready, name, head.id))
 
     def _laxity_s(self, view: View, line: Line) -> float:
+        if "laxity" in self._without:
+            return line.first().deadline - view.now
         options, _ = line.step.ranked(line.first().deadline - view.now, line.waiting)
         run_s = line.menu.upper_s[options[0]] if options else line.menu.fastest_s
         return line.first_key() - view.now - float(run_s)
@@ -216,13 +230,15 @@ class Fairlead(Policy):
 
     def _note_full(self, view: View, menu: Menu, option: int) -> None:
         """If it is room that is missing, and not an instance: learn how much of the cluster can be in use at a time."""
-        if self._holds_slices or view.now < self._sampled + self._outlook.period_s / 16:
+        if "capacity" in self._without or self._holds_slices or view.now < self._sampled + self._outlook.period_s / 16:
             return  # what idle instances keep is room that can be made
         if self._ground.find(view, menu, option, is_warm=False, evicts=True, left_s=inf) is None:
             self._sampled = view.now
             self._supply.observe_full(self._admission.held + self._warming.held(view.now), menu.holding[option])
 
     def _costs_too_much(self, step: Step, left_s: float) -> bool:
+        if "value" in self._without:
+            return False
         flow = self._outlook.flows[step.workflow]
         fresh = (
             flow.fresh_cost / max(sum(one.visits for one in flow.first), 1e-12) if step.is_first else flow.fresh_cost
@@ -278,7 +294,8 @@ class Fairlead(Policy):
         if first is None or menu.cold_s <= 0:
             return None
         node = self._ground.find(view, menu, options[first], is_warm=False, evicts=True, left_s=left_s - menu.cold_s)
-        if node is not None and not self._holds_slices and not menu.function.buffers:
+        by_worth = not self._holds_slices and not menu.function.buffers and "worth" not in self._without
+        if node is not None and by_worth:
             node = yield from self._warming.make_way(
                 view, menu, options[first], waiting, lambda name: self._ground.allows(menu, name)
             )
@@ -291,7 +308,7 @@ class Fairlead(Policy):
         menu = line.menu
         keys = line.keys(64)
         worth = _MARGIN * self._outlook.flows[step.workflow].fresh_cost
-        if not np.isfinite(worth):
+        if not np.isfinite(worth) or "passing-over" in self._without:
             return 0, options, costs
         members = min(line.waiting, int(menu.batches[-1]))
         best = max(
@@ -332,7 +349,7 @@ class Fairlead(Policy):
             self._runs[invocation.id] = run
             self._admission.started(invocation.request, cost, used)
             waited_s = min(now - invocation.ready, 0.25 * self._step(invocation).slo_s)
-            menu.wait_s += 0.02 * (waited_s - menu.wait_s)
+            menu.wait_s += 0.02 * (waited_s - menu.wait_s) * ("waits" not in self._without)
         menu.started(option)
         yield Start(tuple(batch), configuration, node)
 
