@@ -172,6 +172,21 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.league.run",
         75,
     ),
+    "fairlead-ablation": Experiment(
+        "The policy `fairlead` without one of its mechanisms at a time: points lost on eight scenarios",
+        "fairlead.experiments.fairlead_ablation.run",
+        15,
+    ),
+    "fairlead-overload": Experiment(
+        "The policy `fairlead` and every rival under overload: goodput against load, up to tenfold",
+        "fairlead.experiments.fairlead_overload.run",
+        20,
+    ),
+    "fairlead-sensitivity": Experiment(
+        "The policy `fairlead` and five rivals with wrong profiles, more and less noise, other cold starts",
+        "fairlead.experiments.fairlead_sensitivity.run",
+        25,
+    ),
     "table-4.1": Experiment(
         "Serverless accelerators, Table 4.1: FIFO, Clockwork and admission control on one CPU and one GPU",
         "fairlead.experiments.table_4_1.run",
