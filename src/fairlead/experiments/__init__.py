@@ -172,6 +172,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.league.run",
         75,
     ),
+    "league-bounds": Experiment(
+        "The core league: what no dispatcher can beat, by linear-programming duality, beside the best of each cell",
+        "fairlead.experiments.league_bounds.run",
+        1,
+    ),
     "fairlead-ablation": Experiment(
         "The policy `fairlead` without one of its mechanisms at a time: points lost on eight scenarios",
         "fairlead.experiments.fairlead_ablation.run",
