@@ -190,7 +190,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "fairlead-sensitivity": Experiment(
         "The policy `fairlead` and five rivals with wrong profiles, more and less noise, other cold starts",
         "fairlead.experiments.fairlead_sensitivity.run",
-        25,
+        5,
     ),
     "table-4.1": Experiment(
         "Serverless accelerators, Table 4.1: FIFO, Clockwork and admission control on one CPU and one GPU",

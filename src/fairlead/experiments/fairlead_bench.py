@@ -89,15 +89,19 @@ def figures(outcomes: Sequence[Outcome]) -> list[Figures]:
     return found if len(found) == len(outcomes) else []
 
 
-def measured_columns(outcomes: Sequence[Outcome]) -> dict[str, object]:
-    """The columns of a row: status, attainment and goodput with every seed."""
+def measured_columns(setting: Setting, outcomes: Sequence[Outcome]) -> dict[str, object]:
+    """The columns of a row: status, attainment and goodput with every seed.
+
+    Goodput is per second in which requests are counted, so that it can be compared between loads.
+    """
     found = figures(outcomes)
     if not found:
         return {"status": status(outcomes)}
+    counted_s = setting.scenario.duration_s - setting.scenario.warmup_s
     return {
         "status": "done",
         **columns("attainment", [one.attainment for one in found], 4),
-        **columns("goodput_rps", [one.goodput_rps for one in found], 3),
+        **columns("goodput_rps", [one.attainment * one.requests / counted_s for one in found], 3),
     }
 
 

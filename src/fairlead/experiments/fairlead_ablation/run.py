@@ -38,8 +38,9 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     ]
     found = measure(cases, settings["limit_s"], progress)
     rows = []
-    for (name, load, without), own in zip(points, found, strict=True):
-        row: dict[str, object] = {"without": without, "scenario": name, "load": load, **measured_columns(own[OURS])}
+    for (name, load, without), case, own in zip(points, cases, found, strict=True):
+        figured = measured_columns(case, own[OURS])
+        row: dict[str, object] = {"without": without, "scenario": name, "load": load, **figured}
         if done := figures(own[OURS]):
             row["worst_attainment"] = round(fmean(one.worst_attainment for one in done), 4)
             row["cost_usd"] = float(f"{fmean(one.cost_usd for one in done):.4g}")

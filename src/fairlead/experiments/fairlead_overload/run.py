@@ -26,23 +26,24 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
             "load": point.load,
             "policy": policy,
             "offered_rps": round(offered_rps(point.scenario), 3),
-            **measured_columns(own[policy]),
+            **measured_columns(point, own[policy]),
         }
         for point, own in zip(points, found, strict=True)
         for policy in point.seeds
     ]
-    notes = (origin(range(settings["seeds"])), "Rivals have one seed.", *failures(points, found))
+    most = max(own["seeds"] for own in settings["scenarios"].values())
+    notes = (origin(range(most)), "Rivals have one seed.", *failures(points, found))
     return Reproduction(
         name="fairlead-overload", title="Goodput against load", rows=tuple(rows), notes=notes, figures=_figures(rows)
     )
 
 
 def _setting(settings: Mapping[str, Any], name: str, load: float) -> Setting:
-    times = read_settings(__package__)["scenarios"][name]
+    own = settings["scenarios"][name]
     without = settings["left_out"].get(name, ())
     rivals = [one for one in settings["rivals"] if one not in without] if load in settings["rival_loads"] else []
-    seeds = {OURS: settings["seeds"], **dict.fromkeys(rivals, settings["rival_seeds"])}
-    return Setting(name=name, load=load, scenario=shipped(name, load, times), seeds=seeds)
+    seeds = {OURS: own["seeds"], **dict.fromkeys(rivals, settings["rival_seeds"])}
+    return Setting(name=name, load=load, scenario=shipped(name, load, own.get("times_s")), seeds=seeds)
 
 
 def judge(rows: Rows) -> Iterator[Claim]:

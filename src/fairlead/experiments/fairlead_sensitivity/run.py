@@ -38,8 +38,8 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     ]
     found = measure(cases, settings["limit_s"], progress)
     rows = [
-        {"scenario": name, "error": error, "value": value, "policy": policy, **measured_columns(own[policy])}
-        for (name, error, value), own in zip(points, found, strict=True)
+        {"scenario": name, "error": error, "value": value, "policy": policy, **measured_columns(case, own[policy])}
+        for (name, error, value), case, own in zip(points, cases, found, strict=True)
         for policy in seeds
     ]
     return Reproduction(
