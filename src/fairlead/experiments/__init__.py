@@ -172,6 +172,26 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.league.run",
         75,
     ),
+    "league-bounds": Experiment(
+        "The core league: what no dispatcher can beat, by linear-programming duality, beside the best of each cell",
+        "fairlead.experiments.league_bounds.run",
+        1,
+    ),
+    "fairlead-ablation": Experiment(
+        "The policy `fairlead` without one of its mechanisms at a time: points lost on eight scenarios",
+        "fairlead.experiments.fairlead_ablation.run",
+        15,
+    ),
+    "fairlead-overload": Experiment(
+        "The policy `fairlead` and every rival under overload: goodput against load, up to tenfold",
+        "fairlead.experiments.fairlead_overload.run",
+        20,
+    ),
+    "fairlead-sensitivity": Experiment(
+        "The policy `fairlead` and five rivals with wrong profiles, more and less noise, other cold starts",
+        "fairlead.experiments.fairlead_sensitivity.run",
+        5,
+    ),
     "table-4.1": Experiment(
         "Serverless accelerators, Table 4.1: FIFO, Clockwork and admission control on one CPU and one GPU",
         "fairlead.experiments.table_4_1.run",

@@ -30,7 +30,21 @@ def run(where, **settings):
     return recording
 
 
-def test_it_is_registered_and_has_no_parameters():
+class Losing(Policy):
+    """The policy while requests are being dropped, with or without a resource that is short by the plan."""
+
+    def __init__(self, is_short):
+        self.policy, self.is_short = Fairlead(), is_short
+
+    def prepare(self, site, rng):
+        self.policy.prepare(site, rng)
+
+    def decide(self, view):
+        self.policy._outlook.is_losing, self.policy._outlook.is_short = True, self.is_short
+        return self.policy.decide(view)
+
+
+def test_it_is_registered_and_needs_no_parameters():
     assert isinstance(make_policy("fairlead", {}), Fairlead)
 
 
@@ -89,17 +103,7 @@ class TestRefusals:
     @pytest.mark.parametrize(("is_short", "dropped"), [(False, 0), (True, 1)], ids=["with-room", "short"])
     def test_a_request_is_dropped_for_its_cost_only_where_a_resource_is_short(self, is_short, dropped):
         """In the 0.6 s left only 4 vCPUs are in time, for 1.6 times the cost of a new request."""
-        policy = Fairlead()
-
-        class Losing(Policy):
-            def prepare(self, site, rng):
-                policy.prepare(site, rng)
-
-            def decide(self, view):
-                policy._outlook.is_losing, policy._outlook.is_short = True, is_short
-                return policy.decide(view)
-
-        actions = decisions(Losing(), 0.6, scenario=scenario(SIZES, slo_s=16.0))
+        actions = decisions(Losing(is_short), 0.6, scenario=scenario(SIZES, slo_s=16.0))
         assert len(of(Reject, actions)) == dropped
         assert len(of(Start, actions)) == 1 - dropped
 
@@ -222,7 +226,7 @@ class TestOrder:
     def test_those_behind_a_first_that_cannot_be_started_go_ahead(self):
         """Of 5 vCPUs the first takes 4. The second needs 4 as well, to be in time; the third is in time with one."""
         where = scenario(SIZES, slo_s=16.0, on=cluster(1, vcpus=5))
-        starts = of(Start, decisions(Fairlead(), 0.6, 0.6, 16.0, scenario=where))
+        starts = of(Start, decisions(Losing(is_short=False), 0.6, 0.6, 16.0, scenario=where))
         assert [(start.batch[0].request, start.configuration) for start in starts] == [(0, LARGE), (2, SMALL)]
 
     def test_the_most_urgent_goes_first(self):

@@ -71,8 +71,9 @@ def _bin(flow: Flow, deadline: float) -> int:
 class Admission:
     """Keeps account of the work that is promised, by workflow and deadline, and of work that was wasted."""
 
-    def __init__(self, outlook: Outlook) -> None:
+    def __init__(self, outlook: Outlook, without: frozenset[str] = frozenset()) -> None:
         self._outlook = outlook
+        self._without = without
         self.running: set[Run] = set()
         self.held: Reals = np.zeros(2)  # by runs
         self._open: dict[int, _Open] = {}
@@ -107,14 +108,14 @@ class Admission:
         return refusal
 
     def _refusal(self, request: Request, flow: Flow, left_s: float, now: float, start: float) -> Refusal | None:
-        is_pressed = start > now and self._outlook.is_short and flow.share == 1
+        is_pressed = start > now and self._outlook.is_short and flow.share == 1 and "busy" not in self._without
         if is_pressed and flow.is_costly(left_s - (start - now), 1 + _COSTLY / self._outlook.load):
             return Refusal(too_busy(start - now), start - now)
         need = flow.use
         matters = need > 0
         room = min(1.0, self.window * flow.backlog) * self._outlook.supply.usable * left_s
         self._looked = self._total, room, None
-        if ((self._total + need > room) & matters).any():
+        if "window" not in self._without and ((self._total + need > room) & matters).any():
             ahead = self._ahead(request.deadline)
             self._looked = ahead, room, None
             if ahead.any():
@@ -233,7 +234,7 @@ class Admission:
         """Admit fewer requests while work is wasted in a full cluster, and more again when it is not."""
         amounts = self._outlook.supply.usable
         there = amounts > 0
-        if self._worked > 0 and there.any():
+        if self._worked > 0 and there.any() and "adaptation" not in self._without:
             is_full = bool((self._used[there] / (amounts[there] * max(passed_s, 1e-9))).max() > _FULL)
             if is_full and self._wasted > _WASTE * self._worked:
                 self.window = max(_LEAST_WINDOW, 0.85 * self.window)

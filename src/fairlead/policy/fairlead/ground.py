@@ -43,8 +43,9 @@ class Sensitivity:
 class Ground:
     """The nodes that are up, by kind, with their paces and what of them is in use by own runs."""
 
-    def __init__(self, nodes: Iterable[Node], supply: Supply) -> None:
+    def __init__(self, nodes: Iterable[Node], supply: Supply, without: frozenset[str] = frozenset()) -> None:
         self._supply = supply
+        self._without = without
         self._nodes = {node.name: node for node in nodes}
         self._by_kind: dict[str, list[str]] = {}
         self.pace = dict.fromkeys(self._nodes, 1.0)
@@ -99,9 +100,9 @@ class Ground:
 
     def observe(self, node: str, menu: Menu, others: float, ratio: float) -> None:
         """See how long a batch took, relative to what was expected, beside others that used this share of the node."""
-        if menu.sensitivity:
+        if menu.sensitivity and "sensitivity" not in self._without:
             self._sensitivity.setdefault(menu.name, Sensitivity(menu.sensitivity)).observe(others, ratio)
-        if node in self.pace:
+        if node in self.pace and "pace" not in self._without:
             before = self.pace[node]
             self.pace[node] = after = before + _FOLLOW * (min(ratio, 4.0) - before)
             self._slow += (after > _UNEVEN) - (before > _UNEVEN)

@@ -172,9 +172,9 @@ class Menu:
         each_s = seconds / members
         self.ran_s = each_s if self.ran_s == 0 else self.ran_s + _FOLLOW * (each_s - self.ran_s)
 
-    def learn(self, estimate: Estimate) -> None:
+    def learn(self, estimate: Estimate, *, corrects: bool = True) -> None:
         """Take over what is believed now of the options that have run, and correct the others by the same factor."""
-        if self._runs:
+        if self._runs and corrects:
             for i in self._runs:
                 self._believed_s[i] = estimate.latency_s(*self.options[i])
                 self._spread[i] = estimate.upper_s(*self.options[i]) / self._believed_s[i]

@@ -288,7 +288,11 @@ class Flow:
 class Outlook:
     """All workflows in one model, refreshed as arrivals and times change."""
 
-    def __init__(self, site: Site, menus: Mapping[str, Menu], supply: Supply) -> None:
+    def __init__(
+        self, site: Site, menus: Mapping[str, Menu], supply: Supply, without: frozenset[str] = frozenset()
+    ) -> None:
+        self._without = without
+        self._most_price = 1.0 if "prices" in without else _MOST_PRICE
         self.menus = menus
         self.supply = supply
         self.flows = {name: Flow(workflow, menus) for name, workflow in site.workflows.items()}
@@ -330,7 +334,7 @@ class Outlook:
         self._since, self.due = now, now + self.period_s
         for name, menu in self.menus.items():
             if len(menu):
-                menu.learn(view.profile(name))
+                menu.learn(view.profile(name), corrects="times" not in self._without)
         load = self.load
         safety = min(1.0, max(0.5, 1.0 - (load - 0.5) * 2))  # being safe is cheap where there is room
         for menu in self.menus.values():
@@ -341,12 +345,13 @@ class Outlook:
             self._tabulate()
             over = self._use / np.maximum(_TARGET * self.supply.usable, 1e-9) - 1
             over[self.supply.usable <= 0] = -1.0
-            self.prices = np.clip(self.prices * np.exp(np.clip(step * over, -0.7, 0.7)), 1.0, _MOST_PRICE)
+            self.prices = np.clip(self.prices * np.exp(np.clip(step * over, -0.7, 0.7)), 1.0, self._most_price)
             step *= 0.7
         self._tabulate()
         self.is_short = bool(self.prices.max() > 1.02)
         self._share_out()
-        self._keep_room()
+        if "room" not in self._without:
+            self._keep_room()
         self.version += 1
         return True
 
@@ -403,7 +408,7 @@ class Outlook:
         use = sum((flow.rate * flow.use for flow in due), np.zeros(2))
         there = amounts > 0
         over = float((use[there] / amounts[there]).max()) if there.any() else 0.0
-        if over <= 1 or len(due) <= 1:
+        if over <= 1 or len(due) <= 1 or "shares" in self._without:
             return
         floor = _FLOOR / over
         left = amounts - floor * use

@@ -17,6 +17,7 @@ from fairlead.model import Invocation, Record
 from fairlead.policy.base import Action, Plan, Policy, Reject, Site, Start, View, Wake
 from fairlead.policy.fairlead.admission import Admission, Run
 from fairlead.policy.fairlead.ground import Ground
+from fairlead.policy.fairlead.ingredients import check_ingredients
 from fairlead.policy.fairlead.lines import Line
 from fairlead.policy.fairlead.menu import Menu, Supply
 from fairlead.policy.fairlead.outlook import Outlook, Step
@@ -30,7 +31,18 @@ _MARGIN = 1.15  # what an answer is taken to be worth under scarcity, in costs o
 
 @dataclass
 class Fairlead(Policy):
-    """Answer as many requests as possible in time, at the least cost, on whatever cluster there is."""
+    """Answer as many requests as possible in time, at the least cost, on whatever cluster there is.
+
+    Args:
+        without: Mechanisms to leave out, for experiments that show what each is worth. The experiment
+            `fairlead-ablation` lists them.
+    """
+
+    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._without = check_ingredients(self.without)
+        self._fills = "filling" not in self._without
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         self._supply = Supply(site.cluster)
@@ -39,18 +51,19 @@ class Fairlead(Policy):
             for name, function in site.functions.items()
         }
         self._holds_slices = holds_slices(site)
-        choose_sizes(site, self._menus, self._supply)
-        self._outlook = Outlook(site, self._menus, self._supply)
-        self._admission = Admission(self._outlook)
-        self._ground = Ground(site.cluster.nodes, self._supply)
-        self._warming = Warming(self._outlook, holds_slices=self._holds_slices)
+        if "sizes" not in self._without:
+            choose_sizes(site, self._menus, self._supply)
+        self._outlook = Outlook(site, self._menus, self._supply, self._without)
+        self._admission = Admission(self._outlook, self._without)
+        self._ground = Ground(site.cluster.nodes, self._supply, self._without)
+        self._warming = Warming(self._outlook, self._without, holds_slices=self._holds_slices)
         self._lines = {
             (name, step.name): Line(step)
             for name, flow in self._outlook.flows.items()
             for step in flow.steps.values()
             if len(step.menu)
         }
-        for line in self._lines.values():
+        for line in self._lines.values() if "sharing" not in self._without else ():
             line.siblings = [one for one in self._lines.values() if one.menu is line.menu and one is not line]
         self._runs: dict[int, Run] = {}  # by invocation
         self._ready: Sequence[Invocation] = ()  # since the last decision
@@ -182,8 +195,10 @@ class Fairlead(Policy):
     def _urgency(self, view: View, line: Line) -> tuple[bool, float]:
         """Whether a line can let others go first, since the plan has time for its batch to fill; and its laxity."""
         step, left_s = line.step, line.first().deadline - view.now
+        if "laxity" in self._without:
+            return False, left_s
         options, _ = step.ranked(left_s, line.waiting)
-        can_fill = bool(options) and line.waiting < step.planned_batch(left_s)
+        can_fill = bool(options) and self._fills and line.waiting < step.planned_batch(left_s)
         limit = _MOST_WORTH * self._fresh_cost(step) if self._outlook.is_short and left_s < inf else inf
         if limit < inf:  # how long until it would be dropped
             return can_fill, left_s - step.last_call_s(limit)
@@ -242,7 +257,7 @@ class Fairlead(Policy):
         if not options:
             line.stick(self._epoch)
             return
-        until = self._fills_until(line, left_s, costs[0], now) if left_s < inf and not skipped else now
+        until = self._fills_until(line, left_s, costs[0], now) if self._fills and left_s < inf and not skipped else now
         if until > now:
             line.hold(until)
             return
@@ -252,7 +267,7 @@ class Fairlead(Policy):
         found = self._find(view, line, options, head, spend)
         if found is None:
             found = yield from self._find_cold(view, line, options, line.first_key() - now, spend)
-        if found is None and len(line) > 1 and self._outlook.is_scarce:
+        if found is None and len(line) > 1 and self._outlook.is_scarce and "overtaking" not in self._without:
             overtaking = self._find_later(view, line)
             if overtaking is not None:
                 option, node, skipped = overtaking
@@ -283,7 +298,7 @@ class Fairlead(Policy):
 
     def _note_full(self, view: View, menu: Menu, option: int) -> None:
         """If it is room that is missing, and not an instance: learn how much of the cluster can be in use at a time."""
-        if self._holds_slices or view.now < self._sampled + self._outlook.period_s / 16:
+        if "capacity" in self._without or self._holds_slices or view.now < self._sampled + self._outlook.period_s / 16:
             return  # what idle instances keep is room that can be made
         if self._ground.find(view, menu, option, is_warm=False, evicts=True, left_s=inf) is None:
             self._sampled = view.now
@@ -297,7 +312,9 @@ class Fairlead(Policy):
 
     def _costs_too_much(self, step: Step, left_s: float) -> bool:
         fresh = self._fresh_cost(step)
-        return bool(np.isfinite(fresh)) and step.least_cost(left_s) > _MOST_WORTH * fresh
+        return (
+            "value" not in self._without and bool(np.isfinite(fresh)) and step.least_cost(left_s) > _MOST_WORTH * fresh
+        )
 
     def _least_usd(self, line: Line, left_s: float) -> float:
         """What the cheapest option that is in time costs per member."""
@@ -373,7 +390,8 @@ class Fairlead(Policy):
         if first is None or menu.cold_s <= 0:
             return None
         node = self._ground.find(view, menu, options[first], is_warm=False, evicts=True, left_s=left_s - menu.cold_s)
-        if node is not None and not self._holds_slices and not menu.function.buffers:
+        by_worth = not self._holds_slices and not menu.function.buffers and "worth" not in self._without
+        if node is not None and by_worth:
             node = yield from self._warming.make_way(
                 view, menu, options[first], waiting, lambda name: self._ground.allows(menu, name)
             )
@@ -386,7 +404,7 @@ class Fairlead(Policy):
         menu = line.menu
         keys = line.keys(64)
         worth = _MARGIN * self._outlook.flows[step.workflow].fresh_cost
-        if not np.isfinite(worth):
+        if not np.isfinite(worth) or "passing-over" in self._without:
             return 0, options, costs
         members = min(line.waiting, int(menu.batches[-1]))
         best = max(
@@ -439,7 +457,7 @@ class Fairlead(Policy):
             self._admission.started(invocation.request, cost, used)
             since = max(invocation.ready, min(line.held_until, now))  # what was held back did not wait for a place
             waited_s = min(now - since, 0.25 * self._step(invocation).slo_s)
-            menu.wait_s += 0.02 * (waited_s - menu.wait_s)
+            menu.wait_s += 0.02 * (waited_s - menu.wait_s) * ("waits" not in self._without)
         menu.started(option)
         yield Start(tuple(batch), configuration, node)
         note = Started(

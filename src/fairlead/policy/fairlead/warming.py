@@ -26,8 +26,9 @@ _WORTH_MORE = 1.5  # times the worth of what it drives out
 class Warming:
     """Decides which instances to start ahead, and where."""
 
-    def __init__(self, outlook: Outlook, *, holds_slices: bool) -> None:
+    def __init__(self, outlook: Outlook, without: frozenset[str] = frozenset(), *, holds_slices: bool) -> None:
         self._outlook = outlook
+        self._without = without
         self._menus: Mapping[str, Menu] = outlook.menus
         self._supply: Supply = outlook.supply
         self._holds_slices = holds_slices
@@ -45,13 +46,16 @@ class Warming:
     def provide(self, view: View) -> Iterator[Action]:
         """Start what was missed, and what the plan needs."""
         self.wake = inf
+        if "warming" in self._without:
+            self.missed.clear()
         for function, option in self.missed.items():
             if view.now >= self._retry.get(function, -inf):
                 menu = self._menus[function]
                 self._retry[function] = view.now + _RETRY * menu.cold_s
                 yield from self._after_miss(view, menu, option)
         self.missed.clear()
-        if view.now < self._due or not self._outlook.rates:
+        is_planned = not self._without & {"warming", "planned-instances"}
+        if view.now < self._due or not self._outlook.rates or not is_planned:
             return
         self._due = view.now + _LOOK_S
         lacking = []
@@ -114,7 +118,9 @@ class Warming:
         if ((taken + holding > most * amounts) & (holding > 0) & (taken > 0)).any():
             return
         node = view.place(menu.name, configuration, "fresh", evicts=False)
-        if node is None:
+        if node is None and "worth" in self._without and not self._holds_slices:
+            node = view.place(menu.name, configuration, "fresh", evicts=True)
+        elif node is None:
             make_room = self._free_slice if self._holds_slices else self._free_memory
             node = yield from make_room(view, menu, option)
         if node is None:

@@ -1,0 +1,1 @@
+"""What each mechanism of `fairlead` is worth: one left out at a time."""

@@ -1,0 +1,1 @@
+"""Goodput of `fairlead` and its rivals against load, up to ten times."""

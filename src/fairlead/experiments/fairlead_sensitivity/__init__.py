@@ -1,0 +1,1 @@
+"""How wrong profiles, noise and cold starts change what `fairlead` and its rivals attain."""
