@@ -17,6 +17,7 @@ from fairlead.model import Invocation, Record
 from fairlead.policy.base import Action, Plan, Policy, Reject, Site, Start, View, Wake
 from fairlead.policy.fairlead.admission import Admission, Run
 from fairlead.policy.fairlead.ground import Ground
+from fairlead.policy.fairlead.growth import Growth
 from fairlead.policy.fairlead.lines import Line
 from fairlead.policy.fairlead.menu import Menu, Supply
 from fairlead.policy.fairlead.outlook import Outlook, Step
@@ -43,6 +44,7 @@ class Fairlead(Policy):
         self._admission = Admission(self._outlook)
         self._ground = Ground(site.cluster.nodes, self._supply)
         self._warming = Warming(self._outlook, holds_slices=self._holds_slices)
+        self._growth = Growth(site, self._outlook, self._warming)
         self._lines = {
             (name, step.name): Line(step)
             for name, flow in self._outlook.flows.items()
@@ -67,6 +69,8 @@ class Fairlead(Policy):
         yield from self._admit(view)
         yield from self._dispatch(view)
         yield from self._warming.provide(view)
+        if self._growth.is_on:
+            yield from self._growth.adjust(view)
         yield from self._look_again(view)
 
     # --- what happened ---------------------------------------------------------------------------------------------
@@ -341,6 +345,8 @@ class Fairlead(Policy):
     def _look_again(self, view: View) -> Iterator[Action]:
         """Ask to be called when the first in a line becomes hopeless, or an instance is expected to be ready."""
         now, at = view.now, self._warming.wake
+        if self._growth.is_on:  # also while nothing arrives
+            at = min(at, max(self._outlook.due, now + 1e-4))
         for line in self._lines.values():
             if line and line.first_key() < inf:
                 at = min(at, max(line.first_key() - line.menu.fastest_s + 1e-6, now + 1e-4))

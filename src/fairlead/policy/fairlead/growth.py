@@ -1,0 +1,277 @@
+"""Room and growth: how many nodes the cluster has, where the scenario lets nodes come and go (UCB/EECS-2022-88, 4.4).
+
+A node helps only after the time that it takes to come and to start instances, the *lead time*. So the need is that of
+the arrival rates forecast for then, with the error that such forecasts have had. It is planned at the price at which a
+node pays for itself. A node is asked for when the need exceeds what there is, and given back when the others would have
+been enough for a whole lead time.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from math import ceil, exp, sqrt
+
+import numpy as np
+
+from fairlead.model import Node
+from fairlead.policy.base import Action, Grow, NodeChange, Shrink, Site, View, Warm
+from fairlead.policy.fairlead.menu import Reals
+from fairlead.policy.fairlead.outlook import TARGET, Outlook, headcount
+from fairlead.policy.fairlead.warming import Warming
+
+_MEMORY = 2.0  # lead times over which the rate is fitted by a line
+_DEVIATIONS = 2.0  # standard deviations of the forecast's error for which there is room
+_FOLLOW = 0.5  # weight of the newest node in the time that nodes take to come
+_LOST = 3.0  # lead times after which a node that was asked for is not expected any more
+
+
+class Forecast:
+    """The arrival rate of one workflow: a line through the recent past, and how wrong such lines have been.
+
+    The line is a least-squares fit in which a second counts less by a factor of e for every `memory_s` that it is old.
+    """
+
+    def __init__(self, memory_s: float) -> None:
+        self._memory_s = memory_s
+        self._weight = self._time = self._time2 = self._rate = self._product = 0.0  # sums; the time of now is 0
+        self._due: deque[tuple[float, float]] = deque()  # forecasts, with their instants
+        self._error2 = self._errors = 0.0
+        self.arrived = 0  # since the last observation
+        self.rate = 0.0
+
+    def observe(self, now: float, passed_s: float, rate: float, lead_s: float) -> None:
+        """See how many arrived in the last `passed_s` seconds, and what the rate is; forecast that in `lead_s`."""
+        fade = exp(-passed_s / self._memory_s)
+        self._time2 = fade * (self._time2 - 2 * passed_s * self._time + passed_s**2 * self._weight)
+        self._time = fade * (self._time - passed_s * self._weight)
+        self._product = fade * (self._product - passed_s * self._rate)
+        self._weight, self._rate = fade * self._weight + passed_s, fade * self._rate + self.arrived
+        self._time -= passed_s * passed_s / 2
+        self._time2 += passed_s * passed_s**2 / 3
+        self._product -= self.arrived * passed_s / 2
+        self.arrived = 0
+        while self._due and self._due[0][0] <= now:
+            _, forecast = self._due.popleft()
+            self._error2 = fade * self._error2 + passed_s * (rate - forecast) ** 2
+            self._errors = fade * self._errors + passed_s
+        self.rate = self._at(lead_s)
+        self._due.append((now + lead_s, self.rate))
+
+    def _at(self, ahead_s: float) -> float:
+        """The line so many seconds from now; the mean as long as there is too little for a line."""
+        spread = self._weight * self._time2 - self._time**2
+        mean = self._rate / self._weight
+        if self._weight < self._memory_s / 2 or spread <= 0:
+            return mean
+        slope = (self._weight * self._product - self._time * self._rate) / spread
+        return max(0.0, mean + slope * (ahead_s - self._time / self._weight))
+
+    @property
+    def upper(self) -> float:
+        """The forecast with room for its error."""
+        error2 = self._error2 / self._errors if self._errors else self.rate / self._memory_s
+        return self.rate + _DEVIATIONS * sqrt(error2)
+
+
+class Growth:
+    """Asks for nodes and gives them back, within the bounds of the site; idle where it has none."""
+
+    def __init__(self, site: Site, outlook: Outlook, warming: Warming) -> None:
+        self._outlook, self._warming = outlook, warming
+        self._bounds = site.growth
+        self._names = {kind: {node.name for node in site.cluster.nodes if node.kind == kind} for kind in site.growth}
+        self._known = {node.name for node in site.cluster.nodes}
+        self._draining: dict[str, set[str]] = {kind: set() for kind in site.growth}
+        self._asked: dict[str, deque[float]] = {kind: deque() for kind in site.growth}
+        kinds = site.cluster.kinds
+        self._adds = {kind: _amounts(kinds[kind]) for kind in site.growth}
+        self._usd_per_s = {
+            kind: bounds.node_usd_per_hour(kinds[kind], site.cluster.price) / 3600 for kind, bounds in site.growth.items()
+        }
+        self._provision_s = {
+            kind: site.provision_s if bounds.provision_s is None else bounds.provision_s
+            for kind, bounds in site.growth.items()
+        }
+        self._cold_s = max((menu.cold_s for menu in outlook.menus.values() if len(menu)), default=0.0)
+        self._break_even = self._break_even_prices()
+        lead_s = self._lead_s
+        self._forecasts = {name: Forecast(_MEMORY * lead_s) for name in outlook.flows}
+        self._needs: deque[tuple[float, Reals]] = deque()  # of the last lead time
+        self._began: float | None = None
+        self._observed = self._version = 0.0
+        self._bare: dict[str, tuple[Node, float]] = {}  # nodes that have just come, until when they are furnished
+
+    @property
+    def is_on(self) -> bool:
+        """Whether nodes may come and go at all."""
+        return bool(self._bounds)
+
+    @property
+    def _lead_s(self) -> float:
+        """Time from asking for a node until it answers requests; that of the slowest kind, and at least one period."""
+        return max([self._outlook.period_s, *(own + self._cold_s for own in self._provision_s.values())])
+
+    def adjust(self, view: View) -> Iterator[Action]:
+        """Follow arrivals and nodes; once per refresh of the model, grow or shrink."""
+        for request in view.fresh:
+            self._forecasts[request.workflow].arrived += 1
+        for change in view.changes.nodes:
+            self._follow(change, view.now)
+        for name in list(self._bare):
+            yield from self._furnish(view, name)
+        if self._version == self._outlook.version:
+            return
+        self._version = self._outlook.version
+        need = self._need(view)
+        yield from self._grow(view.now, need)
+        yield from self._shrink(view.now, need)
+
+    # --- what happened ---------------------------------------------------------------------------------------------
+
+    def _follow(self, change: NodeChange, now: float) -> None:
+        node = change.node
+        if node.kind not in self._bounds:
+            return
+        names, draining = self._names[node.kind], self._draining[node.kind]
+        if change.what == "lost":
+            names.discard(node.name)
+            draining.discard(node.name)
+        elif change.is_draining and node.name in names:
+            names.discard(node.name)
+            draining.add(node.name)
+        elif change.what == "joined":
+            names.add(node.name)
+            self._bare[node.name] = node, now + 2 * self._cold_s
+            asked = self._asked[node.kind]
+            if node.name not in self._known and asked:
+                took_s = now - asked.popleft()
+                self._provision_s[node.kind] += _FOLLOW * (took_s - self._provision_s[node.kind])
+            self._known.add(node.name)
+
+    def _coming(self, kind: str, now: float) -> int:
+        asked = self._asked[kind]
+        while asked and asked[0] < now - _LOST * self._lead_s:
+            asked.popleft()
+        return len(asked)
+
+    # --- what is needed --------------------------------------------------------------------------------------------
+
+    def _break_even_prices(self) -> Reals:
+        """Times the price list, what a resource must be worth for a node that brings it to pay for itself."""
+        prices: Reals = np.full(2, np.inf)
+        for kind, adds in self._adds.items():
+            listed = float(self._outlook.supply.usd_per_s @ adds)
+            ratio = max(1.0, self._usd_per_s[kind] / listed)
+            prices = np.where(adds > 0, np.minimum(prices, ratio), prices)
+        return prices
+
+    def _uses(self) -> Mapping[str, Reals]:
+        """By workflow, the use of a request as it is planned where nodes just pay for themselves."""
+        outlook = self._outlook
+        prices = np.where(np.isfinite(self._break_even), self._break_even, outlook.prices)
+        if np.allclose(prices, outlook.prices, rtol=0.02):
+            return {name: flow.use for name, flow in outlook.flows.items() if flow.can_run}
+        flows = {name: flow for name, flow in outlook.flows.items() if flow.can_run}
+        uses = {}
+        for name, flow in flows.items():
+            flow.tabulate(outlook.supply.usd_per_s * (prices - 1), outlook.rates)
+            uses[name] = flow.use
+            flow.tabulate(outlook.supply.usd_per_s * (outlook.prices - 1), outlook.rates)
+        return uses
+
+    def _need(self, view: View) -> Reals:
+        """Resources that are needed a lead time from now."""
+        now, lead_s = view.now, self._lead_s
+        passed_s = now - self._observed
+        self._observed = now
+        need: Reals = np.zeros(2)
+        for name, use in self._uses().items():
+            forecast = self._forecasts[name]
+            if passed_s > 0:
+                forecast.observe(now, passed_s, self._outlook.flows[name].rate, lead_s)
+            need = need + forecast.upper * use
+        for workflow, function in view.queues():
+            menu = self._outlook.menus[function]
+            if len(menu):
+                step = next(s for s in self._outlook.flows[workflow].backwards if s.menu is menu)
+                need = need + view.waiting(workflow, function) * menu.use[step.option] / lead_s
+        return need
+
+    def _carries(self, nodes: Mapping[str, int]) -> Reals:
+        """What can be planned for with so many nodes of the kinds that come and go, beside the others."""
+        supply = self._outlook.supply
+        changed = sum(((nodes[kind] - len(self._names[kind])) * adds for kind, adds in self._adds.items()), np.zeros(2))
+        return TARGET * supply.attainable * (supply.amounts + changed)
+
+    # --- decisions -------------------------------------------------------------------------------------------------
+
+    def _grow(self, now: float, need: Reals) -> Iterator[Action]:
+        for kind, bounds in self._bounds.items():
+            while len(self._names[kind]) + self._coming(kind, now) < bounds.least and self._may_grow(kind, now):
+                yield Grow(kind)
+                self._asked[kind].append(now)
+        while True:
+            nodes = {kind: len(names) + self._coming(kind, now) for kind, names in self._names.items()}
+            short = np.maximum(need - self._carries(nodes), 0.0)
+            gains = {
+                kind: float(self._outlook.supply.usd_per_s @ np.minimum(adds, short)) / max(self._usd_per_s[kind], 1e-12)
+                for kind, adds in self._adds.items()
+                if self._may_grow(kind, now)
+            }
+            kind = max(gains, key=gains.__getitem__, default="")
+            if not kind or gains[kind] <= 0:
+                return
+            yield Grow(kind)
+            self._asked[kind].append(now)
+
+    def _may_grow(self, kind: str, now: float) -> bool:
+        there = len(self._names[kind]) + len(self._draining[kind]) + self._coming(kind, now)
+        return there < self._bounds[kind].most
+
+    def _shrink(self, now: float, need: Reals) -> Iterator[Action]:
+        """Give back the nodes without which all needs of the last lead time would have been met."""
+        if self._began is None:
+            self._began = now
+        self._needs.append((now, need))
+        while self._needs[0][0] < now - self._lead_s:
+            self._needs.popleft()
+        if now < self._began + self._lead_s or any(self._coming(kind, now) for kind in self._bounds):
+            return
+        most = np.max([one for _, one in self._needs], axis=0)
+        nodes = {kind: len(names) for kind, names in self._names.items()}
+        for kind in sorted(self._bounds, key=lambda kind: -self._usd_per_s[kind]):
+            while nodes[kind] > self._bounds[kind].least:
+                nodes[kind] -= 1
+                if (most > self._carries(nodes)).any():
+                    nodes[kind] += 1
+                    break
+                yield Shrink(kind)
+
+    # --- new nodes -------------------------------------------------------------------------------------------------
+
+    def _furnish(self, view: View, name: str) -> Iterator[Action]:
+        """Start on a new node its part of the instances that the plan needs, as far as there is room."""
+        node, until = self._bare[name]
+        if view.now > until or name not in self._names[node.kind]:
+            del self._bare[name]
+            return
+        adds, amounts = _amounts(node), self._outlook.supply.amounts
+        for (function, share), (busy, option) in self._outlook.busy.items():
+            menu = self._outlook.menus[function]
+            configuration, kind = menu.options[option]
+            holding = menu.holding[option]
+            held = holding > 0
+            if kind != node.kind or not busy or menu.cold_s <= 0 or view.scaled(function) is not None:
+                continue
+            part = float((adds[held] / np.maximum(amounts[held], 1e-9)).min())
+            slots = int((adds[held] / holding[held] + 1e-9).min())
+            there = sum(one.node == name and one.vgpus == share for one in view.instances(function))
+            for _ in range(min(ceil(part * headcount(busy, _DEVIATIONS)), slots) - there):
+                if not view.fits(function, configuration, name, evicts=False, is_fresh=True):
+                    break
+                yield Warm(function, configuration, name)
+                self._warming.begun(menu, option, view.now)
+
+
+def _amounts(node: Node) -> Reals:
+    """What a node adds to the two resources, at its speed."""
+    return node.speed * np.array([node.vcpus, sum(device.vgpus for device in node.devices)])
