@@ -114,7 +114,9 @@ def tell(recording: Recording, request: int, profiles: Mapping[str, Profile] | N
 
 def _stages(recording: Recording, request: int, profiles: Mapping[str, Profile]) -> tuple[StageStory, ...]:
     rows = recording.invocations.filter(pl.col("request") == request).sort("ready", "start", maintain_order=True)
+    known = recording.cluster.kinds
     kinds = {node.name: (node.kind, node.speed) for node in recording.cluster.nodes}
+    kinds |= {life.node: (life.kind, known[life.kind].speed) for life in recording.nodes}
     found = []
     for row in rows.iter_rows(named=True):
         mates = recording.invocations.filter((pl.col("batch") == row["batch"]) & (pl.col("request") != request))

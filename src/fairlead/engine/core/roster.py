@@ -59,12 +59,12 @@ class Roster:
         self._ended.append(self._life(name, kind, asked, joined, now))
 
     def lives(self) -> tuple[NodeLife, ...]:
-        """All nodes in the order in which they were asked for; none if the cluster was and had to stay as declared."""
+        """All nodes in the order in which they were asked for, then by name; none if the cluster was and had to stay as declared."""
         if not self._growth and not self._is_changed:
             return ()
         living = [self._life(name, *life, None) for name, life in self._living.items()]
         coming = [self._life("", kind, at, None, None) for kind, asked in self._asked.items() for at in asked]
-        return tuple(sorted(self._ended + living + coming, key=lambda life: life.asked))
+        return tuple(sorted(self._ended + living + coming, key=lambda life: (life.asked, life.node)))
 
     def _life(self, name: str, kind: str, asked: float, joined: float | None, left: float | None) -> NodeLife:
         usd_per_hour = self._usd_per_hour.get(kind, 0.0)

@@ -7,40 +7,48 @@ been enough for a whole lead time.
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from math import ceil, exp, sqrt
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, exp, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from fairlead.model import Node
 from fairlead.policy.base import Action, Grow, NodeChange, Shrink, Site, View, Warm
 from fairlead.policy.fairlead.menu import Reals
-from fairlead.policy.fairlead.outlook import TARGET, Outlook, headcount
+from fairlead.policy.fairlead.outlook import Flow, Outlook, headcount
 from fairlead.policy.fairlead.warming import Warming
 
 _MEMORY = 2.0  # lead times over which the rate is fitted by a line
-_DEVIATIONS = 2.0  # standard deviations of the forecast's error for which there is room
+_LATE = 0.01  # share of requests that may find too little room, as the room is planned
+_DEVIATIONS = 2.33  # of a normal distribution, beyond which lies this share
 _FOLLOW = 0.5  # weight of the newest node in the time that nodes take to come
+_FIRST_S = 5.0  # of arrivals that are seen before the first decision
 _LOST = 3.0  # lead times after which a node that was asked for is not expected any more
 
 
 class Forecast:
     """The arrival rate of one workflow: a line through the recent past, and how wrong such lines have been.
 
-    The line is a least-squares fit in which a second counts less by a factor of e for every `memory_s` that it is old.
+    The line is a least-squares fit in which a second counts less by a factor of e for every `_MEMORY` times `lead_s`
+    that it is old. Its error is measured against a shorter average, less the variance that counting causes.
     """
 
-    def __init__(self, memory_s: float) -> None:
-        self._memory_s = memory_s
+    def __init__(self, lead_s: float) -> None:
+        self._memory_s = _MEMORY * lead_s
+        self._window_s = lead_s / 2
+        self._recent = 0.0  # rate over about half a lead time
         self._weight = self._time = self._time2 = self._rate = self._product = 0.0  # sums; the time of now is 0
         self._due: deque[tuple[float, float]] = deque()  # forecasts, with their instants
         self._error2 = self._errors = 0.0
         self.arrived = 0  # since the last observation
         self.rate = 0.0
 
-    def observe(self, now: float, passed_s: float, rate: float, lead_s: float) -> None:
-        """See how many arrived in the last `passed_s` seconds, and what the rate is; forecast that in `lead_s`."""
+    def observe(self, now: float, passed_s: float, lead_s: float) -> None:
+        """Take in what arrived in the last `passed_s` seconds; forecast the rate in `lead_s` seconds."""
         fade = exp(-passed_s / self._memory_s)
+        weight = 1 - exp(-passed_s / self._window_s) if self._weight else 1.0
+        self._recent += weight * (self.arrived / passed_s - self._recent)
         self._time2 = fade * (self._time2 - 2 * passed_s * self._time + passed_s**2 * self._weight)
         self._time = fade * (self._time - passed_s * self._weight)
         self._product = fade * (self._product - passed_s * self._rate)
@@ -51,7 +59,8 @@ class Forecast:
         self.arrived = 0
         while self._due and self._due[0][0] <= now:
             _, forecast = self._due.popleft()
-            self._error2 = fade * self._error2 + passed_s * (rate - forecast) ** 2
+            error2 = (self._recent - forecast) ** 2 - self._recent / (2 * self._window_s)
+            self._error2 = fade * self._error2 + passed_s * error2
             self._errors = fade * self._errors + passed_s
         self.rate = self._at(lead_s)
         self._due.append((now + lead_s, self.rate))
@@ -67,9 +76,9 @@ class Forecast:
 
     @property
     def upper(self) -> float:
-        """The forecast with room for its error."""
+        """The forecast plus the standard deviation of its error."""
         error2 = self._error2 / self._errors if self._errors else self.rate / self._memory_s
-        return self.rate + _DEVIATIONS * sqrt(error2)
+        return self.rate + sqrt(max(error2, 0.0))
 
 
 class Growth:
@@ -93,8 +102,7 @@ class Growth:
         }
         self._cold_s = max((menu.cold_s for menu in outlook.menus.values() if len(menu)), default=0.0)
         self._break_even = self._break_even_prices()
-        lead_s = self._lead_s
-        self._forecasts = {name: Forecast(_MEMORY * lead_s) for name in outlook.flows}
+        self._forecasts = {name: Forecast(self._lead_s) for name in outlook.flows}
         self._needs: deque[tuple[float, Reals]] = deque()  # of the last lead time
         self._began: float | None = None
         self._observed = self._version = 0.0
@@ -118,7 +126,7 @@ class Growth:
             self._follow(change, view.now)
         for name in list(self._bare):
             yield from self._furnish(view, name)
-        if self._version == self._outlook.version:
+        if self._version == self._outlook.version or view.now < min(_FIRST_S, self._lead_s / 2):
             return
         self._version = self._outlook.version
         need = self._need(view)
@@ -164,43 +172,41 @@ class Growth:
             prices = np.where(adds > 0, np.minimum(prices, ratio), prices)
         return prices
 
-    def _uses(self) -> Mapping[str, Reals]:
-        """By workflow, the use of a request as it is planned where nodes just pay for themselves."""
-        outlook = self._outlook
-        prices = np.where(np.isfinite(self._break_even), self._break_even, outlook.prices)
-        if np.allclose(prices, outlook.prices, rtol=0.02):
-            return {name: flow.use for name, flow in outlook.flows.items() if flow.can_run}
-        flows = {name: flow for name, flow in outlook.flows.items() if flow.can_run}
-        uses = {}
-        for name, flow in flows.items():
-            flow.tabulate(outlook.supply.usd_per_s * (prices - 1), outlook.rates)
-            uses[name] = flow.use
-            flow.tabulate(outlook.supply.usd_per_s * (outlook.prices - 1), outlook.rates)
-        return uses
-
     def _need(self, view: View) -> Reals:
-        """Resources that are needed a lead time from now."""
-        now, lead_s = view.now, self._lead_s
+        """Resources that are needed a lead time from now, with room for chance."""
+        now, outlook = view.now, self._outlook
         passed_s = now - self._observed
         self._observed = now
-        need: Reals = np.zeros(2)
-        for name, use in self._uses().items():
+        flows = {name: flow for name, flow in outlook.flows.items() if flow.can_run}
+        prices = np.where(np.isfinite(self._break_even), self._break_even, outlook.prices)
+        is_planned_so = np.allclose(prices, outlook.prices, rtol=0.02)
+        demands = []
+        for name, flow in flows.items():
             forecast = self._forecasts[name]
             if passed_s > 0:
-                forecast.observe(now, passed_s, self._outlook.flows[name].rate, lead_s)
-            need = need + forecast.upper * use
+                forecast.observe(now, passed_s, self._lead_s)
+            if not is_planned_so:
+                flow.tabulate(outlook.supply.usd_per_s * (prices - 1), outlook.rates)
+            demands.append(_demand(flow, forecast.upper))
+            if not is_planned_so:
+                flow.tabulate(outlook.supply.usd_per_s * (outlook.prices - 1), outlook.rates)
+        return _with_room(demands) + self._backlog(view) / self._lead_s
+
+    def _backlog(self, view: View) -> Reals:
+        """Work that waits, in resource-seconds."""
+        total: Reals = np.zeros(2)
         for workflow, function in view.queues():
             menu = self._outlook.menus[function]
             if len(menu):
-                step = next(s for s in self._outlook.flows[workflow].backwards if s.menu is menu)
-                need = need + view.waiting(workflow, function) * menu.use[step.option] / lead_s
-        return need
+                step = next(one for one in self._outlook.flows[workflow].backwards if one.menu is menu)
+                total = total + view.waiting(workflow, function) * menu.use[step.option]
+        return total
 
     def _carries(self, nodes: Mapping[str, int]) -> Reals:
         """What can be planned for with so many nodes of the kinds that come and go, beside the others."""
         supply = self._outlook.supply
         changed = sum(((nodes[kind] - len(self._names[kind])) * adds for kind, adds in self._adds.items()), np.zeros(2))
-        return TARGET * supply.attainable * (supply.amounts + changed)
+        return supply.attainable * (supply.amounts + changed)
 
     # --- decisions -------------------------------------------------------------------------------------------------
 
@@ -270,6 +276,40 @@ class Growth:
                     break
                 yield Warm(function, configuration, name)
                 self._warming.begun(menu, option, view.now)
+
+
+class _Demand(NamedTuple):
+    """What the requests of a workflow use on average, its variance, and the work of a run per second of slack."""
+
+    use: Reals
+    variance: Reals
+    per_slack: Reals
+
+
+def _demand(flow: Flow, rate: float) -> _Demand:
+    use, variance, square = np.zeros(2), np.zeros(2), np.zeros(2)
+    for step in flow.backwards:
+        menu, option = step.menu, step.option
+        runs = rate * step.visits / float(menu.batch[option])
+        work = menu.holding[option] * menu.mean_s[option]
+        use = use + runs * work
+        variance = variance + runs * work * menu.holding[option]
+        square = square + runs * work * work
+    mean = np.divide(square, use, out=np.zeros(2), where=use > 0)
+    return _Demand(use, variance, mean / max(flow.workflow.slo.latency_s - flow.planned_s, 1e-9))
+
+
+def _with_room(demands: Sequence[_Demand]) -> Reals:
+    """The capacity with which all but a share `_LATE` of the runs begin in time.
+
+    The share that waits longer than the slack S falls with the spare capacity c as exp(-c S / w), where w is the work
+    of a run. With little slack, runs must find room at once: then the number that are busy has a standard deviation.
+    """
+    use = sum((one.use for one in demands), np.zeros(2))
+    variance = sum((one.variance for one in demands), np.zeros(2))
+    share = [np.divide(one.use, use, out=np.zeros(2), where=use > 0) for one in demands]
+    per_slack = sum((part * one.per_slack for part, one in zip(share, demands, strict=True)), np.zeros(2))
+    return use + np.minimum(_DEVIATIONS * np.sqrt(variance), -log(_LATE) * per_slack)
 
 
 def _amounts(node: Node) -> Reals:

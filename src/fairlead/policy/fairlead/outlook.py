@@ -20,7 +20,7 @@ from fairlead.policy.kit.expected import expected_counts
 GRID = 160  # parts into which an objective is divided
 _NO_OBJECTIVE_S = 60.0
 _HEADROOM = 0.03  # share of the time left that stays unplanned
-TARGET = 0.85  # planned use of a resource beyond which its price rises
+_TARGET = 0.85  # planned use of a resource beyond which its price rises
 _MOST_PRICE = 200.0
 _ROUNDS = 4  # of price changes per refresh
 _GATHERING = 0.7  # part of the time until a batch is full that its first member is planned to wait
@@ -266,9 +266,9 @@ class Outlook:
             menu.safety += 0.3 * (safety - menu.safety)
         self._set_rates()
         step = 1.0
-        for _ in range(_ROUNDS if self.prices.max() > 1 or load > TARGET else 1):
+        for _ in range(_ROUNDS if self.prices.max() > 1 or load > _TARGET else 1):
             self._tabulate()
-            over = self._use / np.maximum(TARGET * self.supply.usable, 1e-9) - 1
+            over = self._use / np.maximum(_TARGET * self.supply.usable, 1e-9) - 1
             over[self.supply.usable <= 0] = -1.0
             self.prices = np.clip(self.prices * np.exp(np.clip(step * over, -0.7, 0.7)), 1.0, _MOST_PRICE)
             step *= 0.7
