@@ -12,7 +12,18 @@ from typing import ClassVar, Literal, Protocol
 import msgspec
 import numpy as np
 
-from fairlead.model import Bounds, Cluster, Configuration, Function, Instance, Invocation, Node, Record, Request, Workflow
+from fairlead.model import (
+    Bounds,
+    Cluster,
+    Configuration,
+    Function,
+    Instance,
+    Invocation,
+    Node,
+    Record,
+    Request,
+    Workflow,
+)
 from fairlead.profile import Estimate
 
 Order = Literal["warm-first", "emptiest", "warm", "fresh"]

@@ -59,7 +59,10 @@ class Roster:
         self._ended.append(self._life(name, kind, asked, joined, now))
 
     def lives(self) -> tuple[NodeLife, ...]:
-        """All nodes in the order in which they were asked for, then by name; none if the cluster was and had to stay as declared."""
+        """All nodes in the order in which they were asked for, then by name.
+
+        None if the cluster had to stay as it was declared, and did.
+        """
         if not self._growth and not self._is_changed:
             return ()
         living = [self._life(name, *life, None) for name, life in self._living.items()]

@@ -103,7 +103,10 @@ def run_case(case: Case, settings: Mapping[str, Any]) -> Day:
 def _scenario(case: Case) -> Scenario:
     overrides: dict[str, object] = {} if case.duration_s is None else {"duration_s": case.duration_s}
     if case.nodes is not None:
-        own = {"cluster.nodes.0.count": case.nodes, f"growth.{case.scenario}": {"least": case.nodes, "most": case.nodes}}
+        own = {
+            "cluster.nodes.0.count": case.nodes,
+            f"growth.{case.scenario}": {"least": case.nodes, "most": case.nodes},
+        }
         overrides |= own
     with as_file(files(__package__) / f"{case.scenario}.yaml") as path:
         return load_scenario(path, overrides=overrides)
@@ -113,8 +116,7 @@ def rates(load: Mapping[str, float], mean_rps: float, duration_s: float, seed: i
     """The rate in every second of the day: a wave from midnight to midnight, a random walk around it, and bursts."""
     rng = np.random.default_rng((seed, 4_004))
     t = np.arange(int(duration_s), dtype=float)
-    middle, swing = (load["peak"] + load["valley"]) / 2, (load["peak"] - load["valley"]) / 2
-    wave = middle - swing * np.cos(2 * np.pi * t / duration_s)
+    wave = load["swing"] ** ((1 - np.cos(2 * np.pi * t / duration_s)) / 2)  # from 1 to `swing` and back
     kept = np.exp(-1 / load["walk_s"])
     steps = load["walk_deviation"] * np.sqrt(1 - kept**2) * rng.standard_normal(len(t))
     walk = np.zeros(len(t))
@@ -124,7 +126,8 @@ def rates(load: Mapping[str, float], mean_rps: float, duration_s: float, seed: i
     for begin in rng.uniform(0.1, 0.9, int(load["bursts"])) * duration_s:
         rise = np.clip((t - begin) / load["burst_rise_s"], 0, 1) * (t < begin + load["burst_s"])
         burst = np.maximum(burst, 1 + (load["burst_factor"] - 1) * rise)
-    return mean_rps * wave * np.exp(walk) * burst
+    found: NDArray[np.float64] = mean_rps * wave / wave.mean() * np.exp(walk) * burst
+    return found
 
 
 def instants(rate: NDArray[np.float64], seed: int) -> NDArray[np.float64]:

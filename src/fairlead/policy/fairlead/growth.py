@@ -74,11 +74,10 @@ class Forecast:
         slope = (self._weight * self._product - self._time * self._rate) / spread
         return max(0.0, mean + slope * (ahead_s - self._time / self._weight))
 
-    @property
-    def upper(self) -> float:
-        """The forecast plus the standard deviation of its error."""
+    def upper(self, tolerance: float) -> float:
+        """The forecast plus what its error may be, beyond a share of the rate that does no harm until it is noticed."""
         error2 = self._error2 / self._errors if self._errors else self.rate / self._memory_s
-        return self.rate + sqrt(max(error2, 0.0))
+        return self.rate + max(0.0, _DEVIATIONS * sqrt(max(error2, 0.0)) - tolerance * self.rate)
 
 
 class Growth:
@@ -94,7 +93,8 @@ class Growth:
         kinds = site.cluster.kinds
         self._adds = {kind: _amounts(kinds[kind]) for kind in site.growth}
         self._usd_per_s = {
-            kind: bounds.node_usd_per_hour(kinds[kind], site.cluster.price) / 3600 for kind, bounds in site.growth.items()
+            kind: bounds.node_usd_per_hour(kinds[kind], site.cluster.price) / 3600
+            for kind, bounds in site.growth.items()
         }
         self._provision_s = {
             kind: site.provision_s if bounds.provision_s is None else bounds.provision_s
@@ -187,7 +187,7 @@ class Growth:
                 forecast.observe(now, passed_s, self._lead_s)
             if not is_planned_so:
                 flow.tabulate(outlook.supply.usd_per_s * (prices - 1), outlook.rates)
-            demands.append(_demand(flow, forecast.upper))
+            demands.append(_demand(flow, forecast.upper(_slack_s(flow) / self._lead_s)))
             if not is_planned_so:
                 flow.tabulate(outlook.supply.usd_per_s * (outlook.prices - 1), outlook.rates)
         return _with_room(demands) + self._backlog(view) / self._lead_s
@@ -219,7 +219,8 @@ class Growth:
             nodes = {kind: len(names) + self._coming(kind, now) for kind, names in self._names.items()}
             short = np.maximum(need - self._carries(nodes), 0.0)
             gains = {
-                kind: float(self._outlook.supply.usd_per_s @ np.minimum(adds, short)) / max(self._usd_per_s[kind], 1e-12)
+                kind: float(self._outlook.supply.usd_per_s @ np.minimum(adds, short))
+                / max(self._usd_per_s[kind], 1e-12)
                 for kind, adds in self._adds.items()
                 if self._may_grow(kind, now)
             }
@@ -286,6 +287,11 @@ class _Demand(NamedTuple):
     per_slack: Reals
 
 
+def _slack_s(flow: Flow) -> float:
+    """How long a request can wait: one that has waited is run faster than planned."""
+    return max(flow.workflow.slo.latency_s - (flow.planned_s + flow.fastest_s) / 2, 1e-9)
+
+
 def _demand(flow: Flow, rate: float) -> _Demand:
     use, variance, square = np.zeros(2), np.zeros(2), np.zeros(2)
     for step in flow.backwards:
@@ -295,21 +301,21 @@ def _demand(flow: Flow, rate: float) -> _Demand:
         use = use + runs * work
         variance = variance + runs * work * menu.holding[option]
         square = square + runs * work * work
-    mean = np.divide(square, use, out=np.zeros(2), where=use > 0)
-    return _Demand(use, variance, mean / max(flow.workflow.slo.latency_s - flow.planned_s, 1e-9))
+    return _Demand(use, variance, np.divide(square, use, out=np.zeros(2), where=use > 0) / _slack_s(flow))
 
 
 def _with_room(demands: Sequence[_Demand]) -> Reals:
     """The capacity with which all but a share `_LATE` of the runs begin in time.
 
-    The share that waits longer than the slack S falls with the spare capacity c as exp(-c S / w), where w is the work
-    of a run. With little slack, runs must find room at once: then the number that are busy has a standard deviation.
+    In a queue that is seldom empty, the share that waits longer than the slack S falls with the spare capacity c as
+    exp(-2 c S / w), where w is the work of a run (its mean square over its mean). With little slack, runs must find
+    room at once: then it is the number of busy vCPUs that has a standard deviation.
     """
     use = sum((one.use for one in demands), np.zeros(2))
     variance = sum((one.variance for one in demands), np.zeros(2))
     share = [np.divide(one.use, use, out=np.zeros(2), where=use > 0) for one in demands]
     per_slack = sum((part * one.per_slack for part, one in zip(share, demands, strict=True)), np.zeros(2))
-    return use + np.minimum(_DEVIATIONS * np.sqrt(variance), -log(_LATE) * per_slack)
+    return use + np.minimum(_DEVIATIONS * np.sqrt(variance), -log(_LATE) / 2 * per_slack)
 
 
 def _amounts(node: Node) -> Reals:
