@@ -57,11 +57,11 @@ class Forecast:
         self._time2 += passed_s * passed_s**2 / 3
         self._product -= self.arrived * passed_s / 2
         self.arrived = 0
+        self._error2, self._errors = fade * self._error2, fade * self._errors
         while self._due and self._due[0][0] <= now:
             _, forecast = self._due.popleft()
-            error2 = (self._recent - forecast) ** 2 - self._recent / (2 * self._window_s)
-            self._error2 = fade * self._error2 + passed_s * error2
-            self._errors = fade * self._errors + passed_s
+            self._error2 += (self._recent - forecast) ** 2 - self._recent / (2 * self._window_s)
+            self._errors += 1
         self.rate = self._at(lead_s)
         self._due.append((now + lead_s, self.rate))
 
@@ -118,12 +118,15 @@ class Growth:
         """Time from asking for a node until it answers requests; that of the slowest kind, and at least one period."""
         return max([self._outlook.period_s, *(own + self._cold_s for own in self._provision_s.values())])
 
-    def adjust(self, view: View) -> Iterator[Action]:
-        """Follow arrivals and nodes; once per refresh of the model, grow or shrink."""
+    def follow(self, view: View) -> None:
+        """Take in arrivals and nodes. For use before admission: requests that are refused are a need, too."""
         for request in view.fresh:
             self._forecasts[request.workflow].arrived += 1
         for change in view.changes.nodes:
-            self._follow(change, view.now)
+            self._follow_node(change, view.now)
+
+    def adjust(self, view: View) -> Iterator[Action]:
+        """Furnish nodes that have come; once per refresh of the model, grow or shrink."""
         for name in list(self._bare):
             yield from self._furnish(view, name)
         if self._version == self._outlook.version or view.now < min(_FIRST_S, self._lead_s / 2):
@@ -135,7 +138,7 @@ class Growth:
 
     # --- what happened ---------------------------------------------------------------------------------------------
 
-    def _follow(self, change: NodeChange, now: float) -> None:
+    def _follow_node(self, change: NodeChange, now: float) -> None:
         node = change.node
         if node.kind not in self._bounds:
             return

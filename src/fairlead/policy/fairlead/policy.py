@@ -62,6 +62,8 @@ class Fairlead(Policy):
 
     def decide(self, view: View) -> Iterator[Action]:
         self._follow(view)
+        if self._growth.is_on:
+            self._growth.follow(view)
         if self._outlook.refresh(view):
             self._admission.adapt(view.now - self._refreshed)
             self._refreshed = view.now
