@@ -170,7 +170,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "growth": Experiment(
         "A cluster that grows and shrinks with a wandering load, against fixed ones",
         "fairlead.experiments.growth.run",
-        10,
+        6,
     ),
     "league": Experiment(
         "The core league: every general dispatcher on every scenario of it, three loads, three seeds",

@@ -116,17 +116,24 @@ def test_nodes_that_were_lost_are_replaced():
     assert 30 <= new.asked < 33
 
 
-@pytest.mark.parametrize(("usd_per_hour", "is_grown"), [(2.0, True), (40.0, False)], ids=["cheap", "expensive"])
+@pytest.mark.parametrize(("usd_per_hour", "is_grown"), [(8.0, True), (160.0, False)], ids=["cheap", "expensive"])
 def test_where_nodes_are_expensive_the_plan_spares_what_is_short_first(usd_per_hour, is_grown):
-    """One vCPU takes 1.2 s, two 0.5 s at a higher price: less vCPU time, but more money for the shorter run."""
+    """A run takes 2 vCPU-seconds, or 0.9 and 1.8 vGPU-seconds, which is more money at a dollar an hour each.
+
+    7.5 runs a second need 15 of 16 vCPUs, and room. A node of eight is worth 8 dollars by the price list: at that price
+    it is asked for. At 160 dollars it is cheaper to use the 20 vGPUs.
+    """
     price = Price(vcpu_usd_per_hour=1.0, vgpu_usd_per_hour=1.0)
-    function = declared(
-        Table((Row(vcpus=2, seconds=1.0), Row(vcpus=1, vgpus=2, seconds=0.9))), cold_start_s=1.0, idle_holds="memory"
+    rows = (Row(vcpus=2, seconds=1.0), Row(vcpus=1, vgpus=2, seconds=0.9))
+    on = cluster(1, vcpus=8, kind="cpu", beside=cluster(1, vcpus=8, vgpus=20, price=price), price=price)
+    where = scenario(
+        {"f": declared(Table(rows), cold_start_s=1.0, idle_holds="memory")},
+        arrivals=steps((7.5, 60)),
+        on=on,
+        slo_s=4.0,
+        growth={"cpu": Bounds(most=3, usd_per_hour=usd_per_hour)},
+        provision_s=5.0,
     )
-    on = cluster(1, vcpus=8, vgpus=8, price=price)
-    on = cluster(1, vcpus=8, kind="cpu", beside=on, price=price)
-    bounds = {"cpu": Bounds(most=3, usd_per_hour=usd_per_hour * 4)}
-    where = scenario({"f": function}, arrivals=steps((6.5, 60)), on=on, slo_s=4.0, growth=bounds, provision_s=5.0)
     recording = simulate(where, Fairlead())
     assert any(life.asked > 0 for life in recording.nodes) == is_grown
 
