@@ -63,6 +63,7 @@ def test_scenario_page_names_every_key():
     known = [
         scenario._RUN,
         scenario._DECISION,
+        scenario._BOUNDS,
         cluster._NODE,
         cluster._DEVICE,
         cluster._PRICE,

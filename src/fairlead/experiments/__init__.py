@@ -167,6 +167,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.simppo_reference.run",
         8,
     ),
+    "growth": Experiment(
+        "A cluster that grows and shrinks with a wandering load, against fixed ones",
+        "fairlead.experiments.growth.run",
+        6,
+    ),
     "league": Experiment(
         "The core league: every general dispatcher on every scenario of it, three loads, three seeds",
         "fairlead.experiments.league.run",

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from fairlead.model.cluster import Cluster, Device, Node, Price, Sharing
+from fairlead.model.cluster import Bounds, Cluster, Device, Node, Price, Sharing
 from fairlead.model.configuration import Configuration
 from fairlead.model.function import Buffer, BufferKind, Function, IdleHolds
 from fairlead.model.mig import MIG_SIZES
-from fairlead.model.record import DeviceMemoryUse, Record, Recording, Refusal
+from fairlead.model.record import DeviceMemoryUse, NodeLife, Record, Recording, Refusal
 from fairlead.model.request import Instance, Invocation, Request
 from fairlead.model.slo import SLO
 from fairlead.model.workflow import Stage, Workflow, workflow_faults
@@ -20,6 +20,7 @@ __all__ = [
     "MIG_SIZES",
     "REQUEST_SCHEMA",
     "SLO",
+    "Bounds",
     "Buffer",
     "BufferKind",
     "Cluster",
@@ -31,6 +32,7 @@ __all__ = [
     "Instance",
     "Invocation",
     "Node",
+    "NodeLife",
     "Price",
     "Record",
     "Recording",

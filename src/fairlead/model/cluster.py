@@ -123,6 +123,36 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         return self.vcpus * self.overcommit
 
 
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How many nodes of a kind there may be, and what one more takes.
+
+    Args:
+        most: Nodes that may be up or coming at a time.
+        least: Nodes that stay.
+        usd_per_hour: What a node costs; None for the price of its vCPUs and vGPUs.
+        provision_s: Time from asking for a node until it takes work; None for that of the scenario.
+    """
+
+    most: int
+    least: int = 1
+    usd_per_hour: float | None = None
+    provision_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise ValueError(f"least must be at least 1 and not above most; got {self.least} and {self.most}.")
+        for name in ("usd_per_hour", "provision_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < inf:
+                raise ValueError(f"{name} must be finite and not negative; got {value}.")
+
+    def node_usd_per_hour(self, node: Node, price: Price) -> float:
+        """What a node of the kind costs, given one of them and the price list."""
+        if self.usd_per_hour is not None:
+            return self.usd_per_hour
+        return 3600 * price.usd_per_s(node.vcpus, sum(device.vgpus for device in node.devices))
+
+
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Nodes, the network between them, and prices. Without `bandwidth_gbps` transfer takes no time."""
 

@@ -75,11 +75,27 @@ class DeviceMemoryUse:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeLife:
+    """A node from when it was asked for until it left, which is what is billed.
+
+    `joined` is None if it did not come before the end of the run, `left` if it stayed until then.
+    """
+
+    node: str
+    kind: str
+    asked: float
+    joined: float | None
+    left: float | None
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recording:
     """One whole run: who decided, what happened, and what was measured on the way.
 
     `decision_s` (per call of the policy) and `run_wall_s` depend on the machine; everything else is
-    a pure function of scenario and seed.
+    a pure function of scenario and seed. `nodes` is empty for a cluster that cannot change by the scenario's `growth`,
+    and was not changed by a policy.
     """
 
     scenario: str
@@ -101,3 +117,4 @@ class Recording:
     engine: str = "python"
     point: Mapping[str, object] = field(default_factory=dict)
     device_memory: tuple[DeviceMemoryUse, ...] = ()
+    nodes: tuple[NodeLife, ...] = ()

@@ -6,13 +6,24 @@ be carried out ends the call and is recorded with its reason. Parameters are the
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol
 
 import msgspec
 import numpy as np
 
-from fairlead.model import Cluster, Configuration, Function, Instance, Invocation, Node, Record, Request, Workflow
+from fairlead.model import (
+    Bounds,
+    Cluster,
+    Configuration,
+    Function,
+    Instance,
+    Invocation,
+    Node,
+    Record,
+    Request,
+    Workflow,
+)
 from fairlead.profile import Estimate
 
 Order = Literal["warm-first", "emptiest", "warm", "fresh"]
@@ -155,10 +166,14 @@ class Stopped(msgspec.Struct, frozen=True, gc=False):
 
 
 class NodeChange(msgspec.Struct, frozen=True, gc=False):
-    """A node that joined, was lost, or stays up with another capacity."""
+    """A node that joined, was lost, or stays up and is not as it was.
+
+    `is_draining`: it takes no more work, and leaves when what runs there has finished.
+    """
 
     node: Node
     what: Literal["joined", "lost", "changed"]
+    is_draining: bool = False
 
 
 class Changes(msgspec.Struct, frozen=True, gc=False):
@@ -393,6 +408,8 @@ class Site:
 
     `arrivals` is None unless the policy is clairvoyant: then it lists every (instant, workflow) to come, in order.
     `step_s` is what a search step costs where decision time is modelled, so that a search can be cut off by time.
+    `growth` has the kinds of nodes that may be asked for and given back; `provision_s` is how long one takes to come
+    where its bounds do not say.
     """
 
     cluster: Cluster
@@ -401,6 +418,8 @@ class Site:
     profiles: Mapping[str, Estimate]
     arrivals: Sequence[tuple[float, str]] | None = None
     step_s: float = 0.0
+    growth: Mapping[str, Bounds] = field(default_factory=dict)
+    provision_s: float = 0.0
 
 
 @dataclass

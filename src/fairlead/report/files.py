@@ -22,6 +22,7 @@ from fairlead.model import (
     REQUEST_SCHEMA,
     Cluster,
     DeviceMemoryUse,
+    NodeLife,
     Recording,
     Refusal,
 )
@@ -63,6 +64,7 @@ class _Run(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     sha256: dict[str, str]
     measured: _Measured
     device_memory: tuple[DeviceMemoryUse, ...] = ()
+    nodes: tuple[NodeLife, ...] = ()
 
 
 def write_run(recording: Recording, folder: Path | str) -> Path:
@@ -77,7 +79,11 @@ def write_run(recording: Recording, folder: Path | str) -> Path:
             data = _parquet(getattr(recording, name))
             digests[name] = sha256(data).hexdigest()
             (folder / f"{name}.parquet").write_bytes(data)
-        text = msgspec.json.encode(tag_floats(plain(_head(recording, digests))))
+        head = plain(_head(recording, digests))
+        assert isinstance(head, dict)
+        if not recording.nodes:  # as it was before clusters could grow
+            del head["nodes"]
+        text = msgspec.json.encode(tag_floats(head))
         (folder / RUN).write_bytes(msgspec.json.format(text, indent=1) + b"\n")
     except OSError as error:
         raise ConfigError(str(folder), [Fault("", f"cannot write the run: {error.strerror or error}.")]) from error
@@ -112,6 +118,7 @@ def read_run(folder: Path | str) -> Recording:
         refusals=run.refusals,
         stale_events=run.stale_events,
         device_memory=run.device_memory,
+        nodes=run.nodes,
         decision_s=run.measured.decision_s,
         run_wall_s=run.measured.run_wall_s,
         requests=tables["requests"],
@@ -150,6 +157,7 @@ def _head(recording: Recording, digests: dict[str, str]) -> _Run:
         refusals=recording.refusals,
         stale_events=recording.stale_events,
         device_memory=recording.device_memory,
+        nodes=recording.nodes,
         sha256=digests,
         measured=_Measured(run_wall_s=recording.run_wall_s, decision_s=recording.decision_s),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite, sqrt
 
 import msgspec
@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from fairlead.model import Recording
+from fairlead.model import NodeLife, Recording
 from fairlead.report.counted import batches, cost_parts_usd, counted_invocations, counted_requests, makespan_s, total
 from fairlead.report.fairness import jain, slowdowns, throughputs
 from fairlead.report.labels import identity, plain
@@ -78,6 +78,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     `jain_slowdown` and `jain_throughput` are Jain's index over the workflows: of their mean slowdowns, and of how many
     answers each got before arrivals stopped. They are None for fewer than two workflows.
+
+    `node_hours` is how long nodes were billed, from when each was asked for until it left, and `node_usd` what that
+    cost; both are None for a cluster that cannot change. `cost_usd` does not contain it.
     """
 
     policy: str
@@ -113,13 +116,17 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     jain_slowdown: float | None = None
     jain_throughput: float | None = None
     cold_waits: int = 0
+    node_hours: float | None = None
+    node_usd: float | None = None
 
     def as_json(self) -> dict[str, object]:
-        """The summary as JSON values: no NaN or infinity, and `point` only in a sweep."""
+        """The summary as JSON values: no NaN or infinity; `point` only in a sweep, nodes only where they may change."""
         values = json_values(self)
         assert isinstance(values, dict)
         if not self.point:
             del values["point"]
+        if self.node_hours is None:
+            del values["node_hours"], values["node_usd"]
         return values
 
 
@@ -201,6 +208,8 @@ def summarise(recording: Recording) -> Summary:
         jain_slowdown=jain(part.slowdown for part in by_workflow.values() if part.slowdown is not None),
         jain_throughput=jain(throughputs(requests, recording.duration_s).values()),
         cold_waits=waits,
+        node_hours=_billed(recording, lambda life: 1.0),
+        node_usd=_billed(recording, lambda life: life.usd_per_hour),
     )
 
 
@@ -322,6 +331,14 @@ def _utilisation(recording: Recording, ran: pl.DataFrame, makespan: float) -> di
         )
         for node in recording.cluster.nodes
     }
+
+
+def _billed(recording: Recording, rate: Callable[[NodeLife], float]) -> float | None:
+    """What all nodes come to at these rates per hour, until the end of the run; None if nodes were not counted."""
+    if not recording.nodes:
+        return None
+    ends = [(life, recording.end_s if life.left is None else life.left) for life in recording.nodes]
+    return sum(rate(life) * (end - life.asked) for life, end in ends) / 3600
 
 
 def _decision_times(seconds: tuple[float, ...]) -> DecisionTimes:

@@ -36,6 +36,9 @@ COLUMNS = (
     Column(key="latency_s.p99", heading="latency p99", kind="seconds", note="99 % of the answers came within", rank=3),
     Column(key="wait_s.mean", heading="mean wait", kind="seconds", note="From ready to start, per invocation", rank=8),
     Column(key="cost_usd", heading="cost", kind="usd", note="Allocated vCPU and vGPU time", rank=6),
+    Column(
+        key="node_hours", heading="node hours", kind="rate", note="Time that nodes were billed", rank=4, optional=True
+    ),
     Column(key="cold_starts", heading="cold starts", kind="count", note="Batches that started their instance", rank=7),
     Column(
         key="cold_waits",

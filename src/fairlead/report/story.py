@@ -154,7 +154,9 @@ def _stages(
 ) -> tuple[StageStory, ...]:
     planned = {step.stage: step for step in admitted.steps} if admitted else {}
     rows = recording.invocations.filter(pl.col("request") == request).sort("ready", "start", maintain_order=True)
+    known = recording.cluster.kinds
     kinds = {node.name: (node.kind, node.speed) for node in recording.cluster.nodes}
+    kinds |= {life.node: (life.kind, known[life.kind].speed) for life in recording.nodes}
     found = []
     notes = _matched(rows, started)
     for row in rows.iter_rows(named=True):

@@ -14,6 +14,7 @@ from fairlead.engine.core.events import Arrived
 from fairlead.errors import PolicyError
 from fairlead.model import (
     SLO,
+    Bounds,
     Buffer,
     Cluster,
     Configuration,
@@ -85,6 +86,7 @@ class ScenarioSettings(TypedDict, total=False):
     max_attempts: int
     retry_delay_s: float
     provision_s: float
+    growth: Mapping[str, Bounds]
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,8 @@ def site_of(scenario: Scenario, arrivals: Sequence[tuple[float, str]] | None = N
             for name, profile in scenario.profiles.items()
         },
         arrivals=arrivals,
+        growth=scenario.growth,
+        provision_s=scenario.provision_s,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
-from fairlead.model import Cluster, Function, Workflow
+from fairlead.model import Bounds, Cluster, Function, Workflow
 from fairlead.profile import Profile
 from fairlead.workload.arrivals import Arrivals, ClosedLoop
 
@@ -86,7 +86,8 @@ class Scenario:
     """Cluster, functions, workflows, arrivals, and who decides.
 
     `on_loss` says what becomes of work that was running on a lost node; a retried invocation may run
-    `max_attempts` times in all. `provision_s` is how long a node asked for by a scaler takes to come.
+    `max_attempts` times in all. `growth` says, by kind, how many nodes a policy may ask for; `provision_s` is how long
+    a node takes to come where that does not say.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Scenario:
     max_attempts: int = 3
     retry_delay_s: float = 0.0
     provision_s: float = 60.0
+    growth: Mapping[str, Bounds] = field(default_factory=dict)
     sweep: Sweep | None = None
 
     def __post_init__(self) -> None:
@@ -119,3 +121,8 @@ class Scenario:
             raise ValueError(f"max_attempts must be at least 1; got {self.max_attempts}.")
         if self.on_loss not in ("retry", "fail"):
             raise ValueError(f"on_loss must be 'retry' or 'fail'; got {self.on_loss!r}.")
+        for kind, bounds in self.growth.items():
+            there = sum(node.kind == kind for node in self.cluster.nodes)
+            if not bounds.least <= there <= bounds.most:
+                between = f"from {bounds.least} to {bounds.most}"
+                raise ValueError(f"nodes of kind {kind!r} must be {between} at the start; got {there}.")

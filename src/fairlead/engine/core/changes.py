@@ -37,10 +37,10 @@ class ChangeLog:
         self._past: tuple[Any, ...] | None = None
         self._shown = NOTHING
 
-    def node(self, node: Node, what: Literal["joined", "lost", "changed"]) -> None:
+    def node(self, node: Node, what: Literal["joined", "lost", "changed"], is_draining: bool = False) -> None:
         """Note what happened to a node; the latest of a kind replaces earlier ones, so that idle runs keep few."""
         self._nodes.pop((node.name, what), None)
-        self._nodes[node.name, what] = NodeChange(node, what)
+        self._nodes[node.name, what] = NodeChange(node, what, is_draining)
 
     def turn(self) -> None:
         """Let what was noted so far be what `show` gives."""

@@ -22,6 +22,7 @@ from fairlead.engine.core.pool import Pool
 from fairlead.engine.core.progress import RequestState, WorkflowPlan
 from fairlead.engine.core.queues import Task, Waiting
 from fairlead.engine.core.races import Races, is_wanted
+from fairlead.engine.core.roster import Roster
 from fairlead.engine.core.running import Running
 from fairlead.engine.core.scaling import Replicas
 from fairlead.engine.core.timers import Timers
@@ -69,6 +70,7 @@ class Controller:
         "races",
         "replicas",
         "requests",
+        "roster",
         "running",
         "scenario",
         "stale_events",
@@ -98,6 +100,7 @@ class Controller:
         self._has_kernels = any(function.buffers for function in scenario.functions.values())
         nodes = enumerate(scenario.cluster.nodes)
         self.nodes = {node.name: NodeState(i, node, self._has_kernels) for i, node in nodes}
+        self.roster = Roster(scenario)
         self.placement = Placement(list(self.nodes.values()))
         self.running = Running()
         self.timers = Timers(self.running)
@@ -337,6 +340,7 @@ class Controller:
             self.stale_events += 1
             return
         node.is_up = node.is_open = False
+        self.roster.leave(node.name, self.now, is_given_back=False)
         self.changes.node(node.node, "lost")
         for instance in self.pool.forget_node(node):
             self.replicas.forget(instance)
@@ -351,6 +355,7 @@ class Controller:
         if state is None:
             state = self.nodes[event.node.name] = NodeState(len(self.nodes), event.node, self._has_kernels)
             self.placement.add(state)
+            self.roster.join(state.node, self.now, is_new=True)
         elif state.is_up:
             self.stale_events += 1
             return
@@ -358,6 +363,7 @@ class Controller:
             state.is_up = state.is_open = True
             state.is_draining = False
             self.placement.version += 1
+            self.roster.join(state.node, self.now, is_new=False)
         self.changes.node(state.node, "joined")
 
     def _pressure(self, event: ev.Pressure) -> None:
@@ -366,7 +372,7 @@ class Controller:
             self.stale_events += 1
         elif node.pressure != event.pressure:
             node.pressure = event.pressure
-            self.changes.node(node.node, "changed")
+            self.changes.node(node.node, "changed", node.is_draining)
 
     def _signalled(self, event: ev.Signalled) -> None:
         node = self.nodes.get(event.node)

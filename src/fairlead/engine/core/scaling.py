@@ -167,6 +167,10 @@ class Replicas:
         """Carry out a Grow."""
         if action.kind not in self._controller.scenario.cluster.kinds:
             return f"there is no kind of node {action.kind!r}"
+        refusal = self._controller.roster.growth_refusal(action.kind, self._controller.nodes.values())
+        if refusal is not None:
+            return refusal
+        self._controller.roster.ask(action.kind, self._controller.now)
         self._controller.effects.append(fx.AddNode(self._controller.now, action.kind))
         return None
 
@@ -175,10 +179,13 @@ class Replicas:
         nodes = [n for n in self._controller.nodes.values() if n.kind == action.kind and n.is_open]
         if not nodes:
             return f"no node of kind {action.kind!r} is left"
+        refusal = self._controller.roster.shrink_refusal(action.kind, len(nodes))
+        if refusal is not None:
+            return refusal
         node = min(nodes, key=lambda n: (self._controller.pool.busy_on(n), -n.index))
         self.in_use = True
         node.is_draining, node.is_open = True, False
-        self._controller.changes.node(node.node, "changed")
+        self._controller.changes.node(node.node, "changed", is_draining=True)
         for found in self.sets.values():
             for instance in [i for i in found.living() if i.node is node]:
                 self._drain(instance)
@@ -294,6 +301,7 @@ class Replicas:
         controller = self._controller
         if node.is_up and controller.pool.busy_on(node) == 0:
             node.is_up = False
+            controller.roster.leave(node.name, controller.now, is_given_back=True)
             self._controller.changes.node(node.node, "lost")
             for instance in [i for i in controller.pool.instances.values() if i.node is node]:
                 controller.end_instance(instance, "drained")

@@ -25,6 +25,8 @@ def make_site(scenario: Scenario, arrivals: Sequence[tuple[float, str]] | None =
         ),
         arrivals=arrivals,
         step_s=scenario.decision.per_step_s,
+        growth=MappingProxyType(dict(scenario.growth)),
+        provision_s=scenario.provision_s,
     )
 
 

@@ -232,6 +232,7 @@ class Simulation:
             run_wall_s=perf_counter() - began,
             point=dict(point),
             device_memory=memory_use(self.controller.nodes.values()),
+            nodes=self.controller.roster.lives(),
         )
         if failure is not None:
             failure.recording = recording
@@ -424,7 +425,9 @@ class Simulation:
         self.sequence += 1
         name = f"{pattern.name}+{self.sequence}"
         node = msgspec.structs.replace(pattern, name=name)
-        self.push(effect.at + self.scenario.provision_s, ev.NodeJoined(node))
+        bounds = self.scenario.growth.get(effect.kind)
+        own_s = None if bounds is None else bounds.provision_s
+        self.push(effect.at + (self.scenario.provision_s if own_s is None else own_s), ev.NodeJoined(node))
 
     def _remove_node(self, effect: fx.RemoveNode) -> None:
         """The controller has emptied it already."""

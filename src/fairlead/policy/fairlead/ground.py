@@ -66,7 +66,7 @@ class Ground:
         for change in changes:
             is_changed = True
             name = change.node.name
-            if change.what == "lost":
+            if change.what == "lost" or change.is_draining:
                 self._nodes.pop(name, None)
                 continue
             self._nodes[name] = change.node

@@ -17,6 +17,7 @@ from fairlead.model import Invocation, Record
 from fairlead.policy.base import Action, Plan, Policy, Reject, Site, Start, View, Wake
 from fairlead.policy.fairlead.admission import Admission, Run
 from fairlead.policy.fairlead.ground import Ground
+from fairlead.policy.fairlead.growth import Growth
 from fairlead.policy.fairlead.ingredients import check_ingredients
 from fairlead.policy.fairlead.lines import Line
 from fairlead.policy.fairlead.menu import Menu, Supply
@@ -57,6 +58,7 @@ class Fairlead(Policy):
         self._admission = Admission(self._outlook, self._without)
         self._ground = Ground(site.cluster.nodes, self._supply, self._without)
         self._warming = Warming(self._outlook, self._without, holds_slices=self._holds_slices)
+        self._growth = Growth(site, self._outlook, self._warming)
         self._lines = {
             (name, step.name): Line(step)
             for name, flow in self._outlook.flows.items()
@@ -75,6 +77,8 @@ class Fairlead(Policy):
 
     def decide(self, view: View) -> Iterator[Action]:
         self._follow(view)
+        if self._growth.is_on:
+            self._growth.follow(view)
         if self._outlook.refresh(view):
             self._admission.adapt(view.now - self._refreshed)
             self._refreshed = view.now
@@ -83,6 +87,8 @@ class Fairlead(Policy):
         self._line_up(view)
         yield from self._dispatch(view)
         yield from self._warming.provide(view)
+        if self._growth.is_on:
+            yield from self._growth.adjust(view)
         yield from self._look_again(view)
 
     # --- what happened ---------------------------------------------------------------------------------------------
@@ -484,6 +490,8 @@ class Fairlead(Policy):
     def _look_again(self, view: View) -> Iterator[Action]:
         """Ask to be called when the first in a line becomes hopeless, or an instance is expected to be ready."""
         now, at = view.now, self._warming.wake
+        if self._growth.is_on:  # also while nothing arrives
+            at = min(at, max(self._outlook.due, now + 1e-4))
         for line in self._lines.values():
             if line and line.first_key() < inf:
                 at = min(at, max(line.first_key() - line.menu.fastest_s + 1e-6, now + 1e-4))

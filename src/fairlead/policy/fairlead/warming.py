@@ -125,9 +125,13 @@ class Warming:
             node = yield from make_room(view, menu, option)
         if node is None:
             return
-        self._live(menu.name, float(menu.vgpus[option]), now).append((now + menu.cold_s, holding))
-        self.wake = min(self.wake, now + menu.cold_s + 1e-6)
+        self.begun(menu, option, now)
         yield Warm(menu.name, configuration, node)
+
+    def begun(self, menu: Menu, option: int, now: float) -> None:
+        """Note an instance that is being started ahead of need."""
+        self._live(menu.name, float(menu.vgpus[option]), now).append((now + menu.cold_s, menu.holding[option]))
+        self.wake = min(self.wake, now + menu.cold_s + 1e-6)
 
     def _spare(self, view: View, function: str) -> int:
         """Instances of a function beyond those that are wanted."""

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from fairlead.errors import ConfigError, Fault
-from fairlead.model import Cluster, Node
+from fairlead.model import Bounds, Cluster, Node
 from fairlead.workload.azure import MinuteTrace
 from fairlead.workload.parse.arrivals import Setting, parse_arrivals
 from fairlead.workload.parse.cluster import parse_cluster
@@ -35,6 +35,7 @@ _RUN: dict[str, Check] = {
     "retry_delay_s": number,
     "provision_s": number,
 }
+_BOUNDS: dict[str, Check] = {"least": integer, "most": integer, "usd_per_hour": number, "provision_s": number}
 _DECISION: dict[str, Check] = {"fixed_s": number, "per_step_s": number}
 
 _NO_CLUSTER = Cluster(nodes=(Node(name="node", kind="node", vcpus=1),))  # while faults are looked for
@@ -191,6 +192,7 @@ class _File:
         settings["decision"] = _parse_decision(top)
         settings["node_faults"] = tuple(_parse_node_faults(top, cluster))
         settings["pressures"] = tuple(_parse_pressures(top, cluster))
+        settings["growth"] = _parse_growth(top.section("growth"), cluster)
         settings["sweep"] = _parse_sweep(top)
         top.finish()
         make = partial(
@@ -267,6 +269,25 @@ def _parse_pressures(top: Section, cluster: Cluster | None) -> list[PressureChan
         entry.finish()
         found.append(entry.build(partial(PressureChange, node=node), values, {"at_s": 0.0, "pressure": 0.0}))
     return [change for change in found if change is not None]
+
+
+def _parse_growth(section: Section, cluster: Cluster | None) -> dict[str, Bounds]:
+    found = {}
+    for kind, entry in section.named_sections():
+        entry.require("most")
+        values = entry.read(_BOUNDS)
+        entry.finish()
+        bounds = entry.build(Bounds, values, {"most": values.get("least", 1)})
+        if cluster is None or bounds is None:  # there are faults already
+            continue
+        there = sum(node.kind == kind for node in cluster.nodes)
+        if not there:
+            section.fault(kind, f"there is no node of this kind; there are: {', '.join(cluster.kinds)}.")
+        elif not bounds.least <= there <= bounds.most:
+            section.fault(kind, f"nodes must be from {bounds.least} to {bounds.most} at the start; got {there}.")
+        else:
+            found[kind] = bounds
+    return found
 
 
 def _parse_node(entry: Section, cluster: Cluster | None) -> str:

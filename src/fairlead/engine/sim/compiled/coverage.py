@@ -80,6 +80,8 @@ def scenario_gap(scenario: Scenario, is_scaled: bool = False, rule: Rule | None 
         return "decisions take time"
     if scenario.node_faults:
         return "nodes are lost"
+    if scenario.growth:
+        return "nodes may come and go (growth)"
     return replica_gap(scenario, rule) if is_scaled else None
 
 

@@ -1,0 +1,1 @@
+"""A day of wandering load: a cluster that grows and shrinks against fixed ones."""
