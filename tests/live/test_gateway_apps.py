@@ -35,7 +35,7 @@ def send(gateway, method, path, body=None, **headers):
 def test_deploy_call_replace_and_remove(gateway):
     made = send(gateway, "POST", "/v1/apps", {"name": "pets", "source": APP})
     assert (made.status, made.headers["location"]) == (201, "/v1/apps/pets")
-    assert made.json() == {"name": "pets", "policy": "punctual", "workflows": ["greet"], "functions": ["name"]}
+    assert made.json() == {"name": "pets", "policy": "fairlead", "workflows": ["greet"], "functions": ["name"]}
     assert send(gateway, "POST", "/v1/workflows/greet", {"input": "Ada"}).json()["output"] == "Ada"
 
     again = send(gateway, "POST", "/v1/apps", {"name": "pets", "source": APP})

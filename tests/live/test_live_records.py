@@ -117,7 +117,7 @@ def test_an_answer_s_id_is_explained(shop):
     assert [answer["output"] for answer in answers] == [2, 4, 6, 8, 10]
     done = cli("explain", str(answers[2]["id"]), cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Request 2 of order, under punctual: answered after")
+    assert done.stdout.startswith("Request 2 of order, under fairlead: answered after")
     assert "price: " in done.stdout
     assert "pack: " in done.stdout
     assert ".fairlead/app/runs/1" in done.stdout
@@ -166,7 +166,7 @@ def test_the_live_run_is_replayed_exactly_and_under_other_policies(shop):
     done = cli("replay", ".fairlead", "-p", "fifo", "-p", "punctual", "--json", "-", cwd=folder)
     assert done.returncode == 0, done.stderr
     recorded, *replayed = json.loads(done.stdout)["results"]
-    assert [result["policy"] for result in (recorded, *replayed)] == ["punctual", "fifo", "punctual"]
+    assert [result["policy"] for result in (recorded, *replayed)] == ["fairlead", "fifo", "punctual"]
     assert {result["completed"] for result in (recorded, *replayed)} == {5}
 
 
