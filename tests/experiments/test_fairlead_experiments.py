@@ -60,11 +60,10 @@ class TestOverload:
         with_settings(
             monkeypatch,
             overload,
-            scenarios={"batched-stage": SHORT},
+            scenarios={"batched-stage": {**SHORT, "seeds": 2}},
             loads=[1, 2],
             rival_loads=[2],
             rivals=["fifo"],
-            seeds=2,
         )
         found = run_experiment("fairlead-overload")
         assert [(one["load"], one["policy"], one["offered_rps"]) for one in found.rows] == [
@@ -159,7 +158,6 @@ class TestBounds:
         for one in found.rows:
             assert one["fairlead"] <= one["best"]
             assert 0 <= one["bound"] <= 1
-            assert one["without_batches"] <= one["bound"] + 1e-3
 
     @pytest.mark.parametrize(("low", "verdict"), [(0.5, "met"), (0.51, "not met")])
     def test_a_dispatcher_above_the_bound_refutes_it(self, low, verdict):

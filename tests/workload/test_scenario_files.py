@@ -75,7 +75,7 @@ def test_what_is_left_out_has_a_default():
     scenario = parse(duration_s=None)
     assert scenario.name == "small"
     assert (scenario.duration_s, scenario.warmup_s, scenario.control_period_s) == (60.0, 0.0, 10.0)
-    assert scenario.policy == PolicyChoice(name="fifo")
+    assert scenario.policy == PolicyChoice(name="fairlead")
     assert scenario.scaler is None
     assert scenario.decision == DecisionTime()
     assert (scenario.on_loss, scenario.max_attempts, scenario.sweep) == ("retry", 3, None)

@@ -175,7 +175,7 @@ def scenario(
         arrivals: Instants (of requests for the first workflow), processes, or both.
         on: The cluster.
         slo_s: Latency objective of the workflows that are given as chains.
-        settings: Passed on to `Scenario`; `duration_s` is a thousand seconds unless given.
+        settings: Passed on to `Scenario`; `duration_s` is a thousand seconds unless given, and `policy` is `fifo`.
     """
     given = functions if isinstance(functions, Mapping) else {"f": functions}
     parts = {name: d if isinstance(d, Declared) else declared(d) for name, d in given.items()}
@@ -187,8 +187,9 @@ def scenario(
     instants = tuple(float(a) for a in arrivals if isinstance(a, int | float))
     processes = tuple(a for a in arrivals if not isinstance(a, int | float))
     listed = (Listed(next(iter(flows)), instants),) if instants else ()
+    defaults = {"name": "built", "duration_s": 1000.0, "policy": PolicyChoice(name="fifo")}
     return Scenario(
-        **{"name": "built", "duration_s": 1000.0, **settings},  # type: ignore[arg-type]  # as ScenarioSettings says
+        **{**defaults, **settings},  # type: ignore[arg-type]  # as ScenarioSettings says
         cluster=on or cluster(),
         functions={name: msgspec.structs.replace(d.function, name=name) for name, d in parts.items()},
         profiles={name: d.profile for name, d in parts.items()},

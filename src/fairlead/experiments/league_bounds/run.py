@@ -30,9 +30,8 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
         for load, scenario in shipped_entrant(name, [_OURS], chosen.loads, chosen).at.items():
             bounds = _bounds(scenario, settings["seeds"])
             if bounds:
-                singly = _bounds(scenario, 1, most_batch=1)
                 own = select(league, scenario=name, load=load, status="done")
-                rows.append(_row(name, load, scenario, bounds, singly, own))
+                rows.append(_row(name, load, scenario, bounds, own))
         progress((number + 1) / len(names), name)
     return Reproduction(
         name="league-bounds",
@@ -41,19 +40,17 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
         notes=(
             origin(range(settings["seeds"])),
             "The bound leaves out memory, cold starts, slices that idle instances keep, and how long batches take to "
-            "fill. Without batches: the same for dispatchers that start every invocation by itself, seed 0.",
+            "fill.",
         ),
     )
 
 
-def _bounds(scenario: Scenario, seeds: int, most_batch: float = inf) -> list[float]:
-    found = [attainment_bound(scenario, seed, most_batch=most_batch) for seed in range(seeds)]
+def _bounds(scenario: Scenario, seeds: int) -> list[float]:
+    found = [attainment_bound(scenario, seed) for seed in range(seeds)]
     return [one for one in found if one is not None]
 
 
-def _row(
-    name: str, load: float, scenario: Scenario, bounds: list[float], singly: list[float], league: Rows
-) -> dict[str, object]:
+def _row(name: str, load: float, scenario: Scenario, bounds: list[float], league: Rows) -> dict[str, object]:
     bound = fmean(bounds)
     row: dict[str, object] = {
         "scenario": name,
@@ -61,7 +58,6 @@ def _row(
         "bound": round(bound, 4),
         "bound_by_seed": by_seed(bounds),
         "bound_rps": round(bound * offered_rps(scenario), 3),
-        "without_batches": round(fmean(singly), 4),
     }
     best = max(league, key=lambda one: float(one["attainment"]), default=None)
     ours = next(iter(select(league, policy=_OURS)), None)
