@@ -48,11 +48,12 @@ WORLDS = {
     "memory": lambda: shipped("short-memory", 1.5, 5.0),
     "slices": lambda: shipped("mig-changing-mix", 2, 4.0),
     "batches": lambda: shipped("batched-stage", 2, 2.0),
+    "calm": lambda: shipped("batched-stage", 0.5, 2.0),
     "pressed": pressed,
     "shared": shared,
 }
 SHOWS = {
-    "filling": "shared",
+    "filling": "calm",
     "busy": "batches",
     "passing-over": "batches",
     "sharing": "shared",

@@ -263,7 +263,7 @@ class Fairlead(Policy):
         if not options:
             line.stick(self._epoch)
             return
-        until = self._fills_until(line, left_s, costs[0], now) if self._fills and left_s < inf and not skipped else now
+        until = self._fills_until(line, left_s, costs[0], now) if self._holds(left_s) and not skipped else now
         if until > now:
             line.hold(until)
             return
@@ -286,6 +286,10 @@ class Fairlead(Policy):
             line.stick(self._epoch)
             return
         yield from self._start(view, line, options[found[0]], found[1], skipped, options[0], is_rushed=is_rushed)
+
+    def _holds(self, left_s: float) -> bool:
+        """Whether a batch may wait for more: not where a resource is short, which would idle meanwhile."""
+        return self._fills and left_s < inf and not self._outlook.is_short
 
     def _fills_until(self, line: Line, left_s: float, cost: float, now: float) -> float:
         """Until when to wait for others, if a fuller batch is cheaper and still in time; else now.
