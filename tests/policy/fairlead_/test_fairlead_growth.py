@@ -63,7 +63,7 @@ class TestRoom:
 
 
 def steps(*parts):
-    """Arrivals at equal intervals: so many per second, for so many seconds, one part after the other."""
+    """Arrivals at equal intervals. Each part has a rate per second and a length in seconds; parts follow each other."""
     found, begin = [], 0.0
     for rate, seconds in parts:
         found += [begin + i / rate for i in range(round(rate * seconds))]

@@ -66,7 +66,7 @@ class Forecast:
         self._due.append((now + lead_s, self.rate))
 
     def _at(self, ahead_s: float) -> float:
-        """The line so many seconds from now; the mean as long as there is too little for a line."""
+        """The forecast for this many seconds from now: on the line, or the mean while there is too little data."""
         spread = self._weight * self._time2 - self._time**2
         mean = self._rate / self._weight
         if self._weight < self._memory_s / 2 or spread <= 0:
@@ -206,7 +206,7 @@ class Growth:
         return total
 
     def _carries(self, nodes: Mapping[str, int]) -> Reals:
-        """What can be planned for with so many nodes of the kinds that come and go, beside the others."""
+        """What can be planned for with this number of nodes of each kind that comes and goes, beside the others."""
         supply = self._outlook.supply
         changed = sum(((nodes[kind] - len(self._names[kind])) * adds for kind, adds in self._adds.items()), np.zeros(2))
         return supply.attainable * (supply.amounts + changed)

@@ -99,7 +99,7 @@ class Step:
         return self.menu.wait_s
 
     def planned(self, after: tuple[str, ...], start: int, end: int) -> Planned:
-        """The planned option, from and to so many parts of the objective after the arrival."""
+        """The planned option, with its start and end after the arrival, counted in parts of the objective."""
         return Planned(
             self.name,
             self.menu.name,
