@@ -20,7 +20,7 @@ from fairlead.engine.core import events as ev
 from fairlead.engine.live.eventlog import decode_instant, encode_instant
 from fairlead.engine.live.records import RunHead, RunLog
 from fairlead.errors import ConfigError
-from fairlead.model import Configuration, Node, Refusal, Request
+from fairlead.model import Bounds, Configuration, Node, Refusal, Request
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
 from fairlead.profile import Constant, Exponential, LogNormal, Profile, Row, ScalingLaw, Sum, Table, space
 from fairlead.report import summarise
@@ -274,6 +274,7 @@ def test_a_head_gives_the_scenario_back(tmp_path, law):
         max_attempts=2,
         retry_delay_s=0.5,
         provision_s=7.0,
+        growth={"plain": Bounds(least=1, most=4, provision_s=2.0)},
     )
     made = msgspec.structs.replace(RunHead(app="a", scenario=made)).scenario
     object.__setattr__(made, "profiles", {"f": profile})
@@ -282,7 +283,7 @@ def test_a_head_gives_the_scenario_back(tmp_path, law):
     assert (head.app, head.seed, head.generation, head.started_unix, head.manifest) == ("a", 9, 2, 1.5, {"x": inf})
     for name in ("cluster", "functions", "profiles", "workflows", "policy", "scaler", "decision", "control_period_s"):
         assert getattr(head.scenario, name) == getattr(made, name), name
-    for name in ("on_loss", "max_attempts", "retry_delay_s", "provision_s"):
+    for name in ("on_loss", "max_attempts", "retry_delay_s", "provision_s", "growth"):
         assert getattr(head.scenario, name) == getattr(made, name), name
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.errors import ConfigError, Fault
-from fairlead.model import Cluster, Configuration, Function, Workflow
+from fairlead.model import Bounds, Cluster, Configuration, Function, Workflow
 from fairlead.profile import Constant, Exponential, Law, LogNormal, Profile, Row, ScalingLaw, Sum, Table
 from fairlead.runlog.floats import tag_floats, untag_floats
 from fairlead.workload import DecisionTime, PolicyChoice, Scenario
@@ -71,6 +71,7 @@ class _HeadFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     decision: DecisionTime
     settings: dict[str, object]
     manifest: object
+    growth: dict[str, Bounds] = {}  # older runs have none
 
 
 def write_head(head: RunHead, folder: Path) -> None:
@@ -95,6 +96,7 @@ def write_head(head: RunHead, folder: Path) -> None:
         decision=scenario.decision,
         settings={name: getattr(scenario, name) for name in _SETTINGS},
         manifest=head.manifest,
+        growth=dict(scenario.growth),
     )
     plain = tag_floats(msgspec.to_builtins(values, enc_hook=_plain_number))
     text = msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"
@@ -135,6 +137,7 @@ def _head(file: _HeadFile) -> RunHead:
         policy=file.policy,
         scaler=file.scaler,
         decision=file.decision,
+        growth=file.growth,
         **settings,  # type: ignore[arg-type]  # the constructor checks them
     )
     return RunHead(
