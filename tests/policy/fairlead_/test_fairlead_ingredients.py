@@ -60,6 +60,7 @@ SHOWS = {
     "worth": "memory",
     "sizes": "slices",
     "pace": "pressed",
+    "waits": "pressed",
     "sensitivity": "pressed",
 }
 

@@ -220,7 +220,7 @@ class TestAdmission:
         menu, step = outlook.menus["f"], outlook.flows["main"].steps["f"]
         step.kept = np.array([0.6, 0.0])
         assert desk.leaves_room(step, menu.holding[0])
-        desk.running.add(Run(menu, "n0", 1.0, 0.0, 2.0, menu.holding[0], end=2.0, deadline=10.0, step=step))
+        desk.begin(Run(menu, "n0", 1.0, 0.0, 2.0, menu.holding[0], end=2.0, deadline=10.0, step=step))
         assert not desk.leaves_room(step, menu.holding[0])
 
     def test_a_request_that_closed_makes_room(self):

@@ -8,7 +8,7 @@ import numpy as np
 
 from fairlead.model import Record, Request
 from fairlead.policy.fairlead.menu import Menu, Reals
-from fairlead.policy.fairlead.outlook import Flow, Outlook, Step
+from fairlead.policy.fairlead.outlook import FLOOR, Flow, Outlook, Step
 from fairlead.policy.fairlead.reasons import Admitted, Started, beyond_share, no_room, too_busy
 
 _BINS = 16  # per objective: how finely admitted work is told apart by its deadline
@@ -76,6 +76,7 @@ class Admission:
         self._without = without
         self.running: set[Run] = set()
         self.held: Reals = np.zeros(2)  # by runs
+        self._held_by: dict[str, Reals] = {name: np.zeros(2) for name in outlook.flows}
         self._open: dict[int, _Open] = {}
         self._tokens: dict[str, tuple[float, float]] = {}  # by workflow: when they were counted, and how many
         self._work: dict[str, dict[int, _Bin]] = {name: {} for name in outlook.flows}
@@ -160,13 +161,27 @@ class Admission:
         if found is not None:
             found.notes.append(note)
 
+    def begin(self, run: Run) -> None:
+        """Count what a run takes from now on."""
+        self.running.add(run)
+        self.held = self.held + run.held
+        self._held_by[run.step.workflow] += run.held
+
+    def end(self, run: Run) -> None:
+        """A run has given back what it took."""
+        self.running.discard(run)
+        self.held = self.held - run.held
+        self._held_by[run.step.workflow] -= run.held
+
     def leaves_room(self, step: Step, needed: Reals) -> bool:
         """Whether a run of this stage leaves what is kept for requests that cannot wait until it ends.
 
         Their own runs use what is kept. At least one run of other workflows is allowed at a time.
         """
-        others = (run.held for run in self.running if run.step.workflow not in step.kept_for)
-        held = sum(others, np.zeros(2))
+        held = self.held.copy()
+        for workflow in step.kept_for:
+            held -= self._held_by[workflow]
+        held[held < 1e-9] = 0.0
         limit = self._outlook.supply.usable - step.kept
         return not held.any() or not ((held + 0.5 * needed > limit) & (needed > 0)).any()
 
@@ -227,8 +242,15 @@ class Admission:
             self._closed = 0.99 * self._closed + 1
             self._dropped = 0.99 * self._dropped + is_wasted
             self._outlook.is_losing = self._dropped > _LOSING * self._closed
+            found.flow.closed = 0.99 * found.flow.closed + 1
+            found.flow.dropped = 0.99 * found.flow.dropped + is_wasted
             if is_wasted:
                 self._wasted += found.spent
+
+    def is_starved(self, workflow: str) -> bool:
+        """Whether a workflow has so many of its admitted requests dropped that less than its floor is answered."""
+        flow = self._outlook.flows[workflow]
+        return (flow.closed - flow.dropped) * self._closed < FLOOR * (self._closed - self._dropped) * flow.closed
 
     def adapt(self, passed_s: float) -> None:
         """Admit fewer requests while work is wasted in a full cluster, and more again when it is not."""

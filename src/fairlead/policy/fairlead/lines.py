@@ -17,6 +17,7 @@ class Line:
         self.step = step
         self.menu = step.menu
         self.siblings: list[Line] = []  # of the same function, with which it shares batches
+        self._count = [0]  # of those that wait in it and in its siblings
         self._items: SortedList = SortedList()
         self._keys: dict[int, float] = {}
         self._stuck: tuple[int, int] = (-1, -1)
@@ -28,10 +29,15 @@ class Line:
     def __len__(self) -> int:
         return len(self._items)
 
+    def join(self, lines: list["Line"]) -> None:
+        """Share batches with all of these lines, which are of the same function. For use while they are empty."""
+        self.siblings = [line for line in lines if line is not self]
+        self._count = lines[0]._count
+
     @property
     def waiting(self) -> int:
         """How many invocations wait for the function, in all workflows."""
-        return len(self._items) + sum(len(line) for line in self.siblings)
+        return self._count[0]
 
     def add(self, invocation: Invocation, key: float) -> None:
         """Let an invocation wait that must have run by the instant `key`."""
@@ -39,11 +45,13 @@ class Line:
             self._keys[invocation.id] = key
             self.newest = max(self.newest, invocation.ready)
             self._items.add((key, invocation.id, invocation))
+            self._count[0] += 1
 
     def discard(self, invocation: Invocation) -> None:
         """Take an invocation out."""
         key = self._keys.pop(invocation.id)
         self._items.remove((key, invocation.id, invocation))
+        self._count[0] -= 1
 
     def first(self) -> Invocation:
         """The most urgent."""
@@ -80,6 +88,7 @@ class Line:
         while most and len(self._items) > skipped:
             _, number, invocation = self._items.pop(skipped)
             del self._keys[number]
+            self._count[0] -= 1
             if view.is_waiting(invocation):
                 most -= 1
                 yield invocation

@@ -126,6 +126,9 @@ class Menu:
         self._runs: dict[int, int] = {}  # by option: how many batches of it were started
         self._smallest: dict[tuple[int, int], int] = {}
         self.batches: tuple[float, ...] = tuple(sorted(set(self.batch.tolist())))
+        self.most = int(self.batches[-1]) if options else 0  # in one batch
+        self.sizes = [(c.vcpus, c.vgpus, kind) for c, kind in options]
+        self.members: list[float] = self.batch.tolist()
         self._derive()
 
     def _undominated(self) -> Mask:
@@ -194,3 +197,4 @@ class Menu:
         self.use: Reals = self.holding * (self.mean_s / self.batch)[:, None]  # resource-seconds per invocation
         billed_s = self.mean_s if self._price.bill_cold_start else self.mean_s - self._run_cold_s
         self.usd: Reals = self.usd_per_s * billed_s  # of the whole batch
+        self.usd_each: list[float] = self.usd.tolist()  # by option

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from math import ceil, exp, inf, isfinite, log, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairlead.model import Request, Stage, Workflow
 from fairlead.policy.base import Site, View
@@ -29,7 +30,7 @@ _ROUNDS = 4  # of price changes per refresh
 _GATHERING = 0.7  # part of the time until a batch is full that its first member is planned to wait
 _PATIENCE = 2.0  # times the mean wait of a stage that is set aside for it
 _MOST_WAIT = 0.05  # of the objective, at most
-_FLOOR = 0.65  # of an equal share of what can be answered that every workflow gets in overload
+FLOOR = 0.65  # of an equal share of what can be answered that every workflow gets in overload
 _WINDOW_S = 8.0  # over which arrival rates are averaged
 _SLOW_WINDOW_S = 60.0
 _GIVEN = 0.05  # weight of the newest request in the mean of what requests are given
@@ -79,6 +80,7 @@ class Step:
         transfer_s = menu.transfer_s if self.after else 0.0
         self.rest_s = rest_s + transfer_s
         self.ahead = ahead
+        self._padded: Reals = np.concatenate([[inf], ahead])
         self.run_cost: Reals = menu.usd * menu.aversion + menu.holding @ surcharges * menu.mean_s
         self.bins = np.ceil((menu.upper_s + transfer_s) / self.grid_s - 1e-6).astype(int)
         waits_s = (menu.batch - 1) / max(rate, 1e-9) * _GATHERING
@@ -119,15 +121,18 @@ class Step:
     def ranked(self, left_s: float, waiting: int) -> tuple[list[int], list[float]]:
         """The options that are in time for the first of `waiting` invocations, best first, with their costs per run."""
         left = self.bin(left_s)
-        key = (left, min(waiting, int(self.menu.batches[-1])))
+        key = (left, min(waiting, self.menu.most))
         found = self._ranks.get(key)
         if found is None:
-            after = left - self.bins
-            cost = np.where(after >= 0, self.ahead[np.clip(after, 0, GRID)], inf)
-            cost = cost + self.run_cost / np.minimum(self.menu.batch, key[1])
+            cost = self._ahead_from(left - self.bins) + self.run_cost / np.minimum(self.menu.batch, key[1])
             order = np.argsort(cost, kind="stable")[:_MOST_RANKED]
             order = order[np.isfinite(cost[order])]
             found = self._ranks[key] = (order.tolist(), cost[order].tolist())
+        return found
+
+    def _ahead_from(self, left: NDArray[np.int_]) -> Reals:
+        """What is ahead with so many parts of the objective left; infinite with fewer than none."""
+        found: Reals = self._padded[np.maximum(left, -1) + 1]
         return found
 
     def planned_batch(self, left_s: float) -> int:
@@ -148,8 +153,7 @@ class Step:
 
     def _least_costs(self) -> Reals:
         if self._least is None:
-            after = np.arange(GRID + 1)[None, :] - self.bins[:, None]
-            ahead = np.where(after >= 0, self.ahead[np.maximum(after, 0)], inf)
+            ahead = self._ahead_from(np.arange(GRID + 1)[None, :] - self.bins[:, None])
             self._least = (ahead + (self.run_cost / self.menu.batch)[:, None]).min(axis=0)
         return self._least
 
@@ -174,7 +178,7 @@ class Step:
         left_s = keys[np.minimum(skipped, len(keys) - 1)] + self.rest_s - now
         bins = np.minimum(left_s * (1 - _HEADROOM) / self.grid_s + 1e-6, GRID).astype(int)
         bins = np.where(left_s >= self.slo_s, GRID, bins) - self.bins
-        ahead = np.where(able & (bins >= 0), self.ahead[np.clip(bins, 0, GRID)], inf)
+        ahead = self._ahead_from(np.where(able, bins, -1))
         members = np.minimum(menu.batch, waiting - skipped)
         gains: Reals = np.full(len(menu), -inf)
         known = np.isfinite(ahead)
@@ -207,6 +211,7 @@ class Flow:
         self.slow_rate = 0.0
         self.use: Reals = np.zeros(0)
         self.share = 1.0  # of its requests that can be answered
+        self.closed = self.dropped = 0.0  # admitted requests, with exponential forgetting
         if workflow.slo.cost_usd < inf and self.can_run:
             self._limit_costs(workflow.slo.cost_usd)
 
@@ -312,6 +317,7 @@ class Outlook:
         is_new = self.flows[request.workflow].arrive(request.deadline - now)
         if is_new:
             self._tabulate()
+            self.version += 1
         return is_new
 
     @property
@@ -410,7 +416,7 @@ class Outlook:
         over = float((use[there] / amounts[there]).max()) if there.any() else 0.0
         if over <= 1 or len(due) <= 1 or "shares" in self._without:
             return
-        floor = _FLOOR / over
+        floor = FLOOR / over
         left = amounts - floor * use
         for flow in sorted(due, key=lambda flow: flow.price):
             more = (1 - floor) * flow.rate * flow.use

@@ -27,6 +27,7 @@ from fairlead.policy.fairlead.sizes import choose_sizes, holds_slices
 from fairlead.policy.fairlead.warming import Warming
 
 _MOST_WORTH = 1.3  # what finishing a request may cost under scarcity, in terms of a new one of its workflow
+_NEARLY_ALL = 1.1  # planned load up to which nearly all requests can be answered
 _MARGIN = 1.15  # what an answer is taken to be worth under scarcity, in costs of a new request
 
 
@@ -66,7 +67,7 @@ class Fairlead(Policy):
             if len(step.menu)
         }
         for line in self._lines.values() if "sharing" not in self._without else ():
-            line.siblings = [one for one in self._lines.values() if one.menu is line.menu and one is not line]
+            line.join([one for one in self._lines.values() if one.menu is line.menu])
         self._runs: dict[int, Run] = {}  # by invocation
         self._ready: Sequence[Invocation] = ()  # since the last decision
         self._bills_cold = site.cluster.price.bill_cold_start
@@ -112,8 +113,7 @@ class Fairlead(Policy):
         if run is None or not run.is_open:
             return
         run.is_open = False
-        self._admission.held = self._admission.held - run.held
-        self._admission.running.discard(run)
+        self._admission.end(run)
         self._ground.busy[run.node] = max(0.0, self._ground.busy.get(run.node, 0.0) - run.part)
         if record.outcome == "done":
             took_s = record.end - record.start - record.cold_s - record.transfer_s
@@ -156,9 +156,9 @@ class Fairlead(Policy):
         if line is None or not line:
             return 0.0
         menu = line.menu
-        options, _ = line.step.ranked(left_s, int(menu.batches[-1]))
+        options, _ = line.step.ranked(left_s, menu.most)
         option = options[0] if options else line.step.option
-        batches = line.waiting // int(menu.batches[-1])
+        batches = line.waiting // menu.most
         return batches * float(menu.mean_s[option]) / self._supply.slots(menu.holding[option])
 
     # --- dispatch --------------------------------------------------------------------------------------------------
@@ -205,11 +205,15 @@ class Fairlead(Policy):
             return False, left_s
         options, _ = step.ranked(left_s, line.waiting)
         can_fill = bool(options) and self._fills and line.waiting < step.planned_batch(left_s)
-        limit = _MOST_WORTH * self._fresh_cost(step) if self._outlook.is_short and left_s < inf else inf
-        if limit < inf:  # how long until it would be dropped
-            return can_fill, left_s - step.last_call_s(limit)
+        if self._is_rescued(step) and left_s < inf and (limit := _MOST_WORTH * self._fresh_cost(step)) < inf:
+            return can_fill, left_s - step.last_call_s(limit)  # how long until it would be dropped
         run_s = line.menu.upper_s[options[0]] if options else line.menu.fastest_s
         return can_fill, line.first_key() - view.now - float(run_s)
+
+    def _is_rescued(self, step: Step) -> bool:
+        """Whether a line comes before it would be dropped: while nearly all can be answered, or if it is starved."""
+        outlook = self._outlook
+        return outlook.is_short and (outlook.load < _NEARLY_ALL or self._admission.is_starved(step.workflow))
 
     def _clean(self, view: View, line: Line) -> Iterator[Action]:
         """Forget what left, and drop what cannot be in time any more."""
@@ -263,7 +267,7 @@ class Fairlead(Policy):
         if not options:
             line.stick(self._epoch)
             return
-        until = self._fills_until(line, left_s, costs[0], now) if self._holds(left_s) and not skipped else now
+        until = self._fills_until(line, left_s, costs[0], now) if self._holds(line, left_s) and not skipped else now
         if until > now:
             line.hold(until)
             return
@@ -287,9 +291,11 @@ class Fairlead(Policy):
             return
         yield from self._start(view, line, options[found[0]], found[1], skipped, options[0], is_rushed=is_rushed)
 
-    def _holds(self, left_s: float) -> bool:
-        """Whether a batch may wait for more: not where a resource is short, which would idle meanwhile."""
-        return self._fills and left_s < inf and not self._outlook.is_short
+    def _holds(self, line: Line, left_s: float) -> bool:
+        """Whether a batch may wait for more: not where a resource is short and nothing else would use it meanwhile."""
+        if not self._fills or left_s == inf:
+            return False
+        return not self._outlook.is_short or sum(map(len, self._lines.values())) > line.waiting
 
     def _fills_until(self, line: Line, left_s: float, cost: float, now: float) -> float:
         """Until when to wait for others, if a fuller batch is cheaper and still in time; else now.
@@ -346,13 +352,12 @@ class Fairlead(Policy):
         failed: set[tuple[float, float, str]] = set()
         menu, waiting = line.menu, line.waiting
         left_s = head.deadline - view.now - line.step.rest_s
+        is_warm, evicts, spend = menu.cold_s > 0, not self._holds_slices, spend * (1 + 1e-9)
         for rank, option in enumerate(options):
-            configuration, kind = menu.options[option]
-            key = (configuration.vcpus, configuration.vgpus, kind)
-            if key in failed or menu.usd[option] / min(menu.batch[option], waiting) > spend * (1 + 1e-9):
+            key = menu.sizes[option]
+            if key in failed or menu.usd_each[option] / min(menu.members[option], waiting) > spend:
                 continue
-            is_warm = menu.cold_s > 0
-            node = self._ground.find(view, menu, option, is_warm=is_warm, evicts=not self._holds_slices, left_s=left_s)
+            node = self._ground.find(view, menu, option, is_warm=is_warm, evicts=evicts, left_s=left_s)
             if node is not None:
                 return rank, node
             failed.add(key)
@@ -416,7 +421,7 @@ class Fairlead(Policy):
         worth = _MARGIN * self._outlook.flows[step.workflow].fresh_cost
         if not np.isfinite(worth) or "passing-over" in self._without:
             return 0, options, costs
-        members = min(line.waiting, int(menu.batches[-1]))
+        members = min(line.waiting, menu.most)
         best = max(
             (
                 min(float(menu.batch[one]), members) * (worth - cost)
@@ -458,8 +463,7 @@ class Fairlead(Policy):
             batch[0].deadline,
             line.step,
         )
-        self._admission.running.add(run)
-        self._admission.held = self._admission.held + run.held
+        self._admission.begin(run)
         cost = float(self._step(batch[0]).run_cost[option]) / len(batch)
         used = menu.use[option] * menu.batch[option] / len(batch)
         for invocation in batch:

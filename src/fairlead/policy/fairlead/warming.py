@@ -20,6 +20,7 @@ _MISSED = 0.03  # the same for starts beyond the plan
 _DEVIATIONS = 2.0
 _RETRY = 0.003  # of a cold start, before an instance that was missed is tried again
 _HORIZON = 4.0  # cold starts over which the requests that wait for an instance are spread to give its worth
+_WHOLE = 0.6  # share of a node that a start takes, from which on runs of others find no room beside it
 _WORTH_MORE = 1.5  # times the worth of what it drives out
 
 
@@ -35,6 +36,8 @@ class Warming:
         self._starting: dict[tuple[str, float], list[tuple[float, Reals]]] = {}  # until when, and what it takes
         self.missed: dict[str, int] = {}  # by function: the option that its first in line wanted
         self._margin = (-1, 0.0)  # standard deviations of instances that fit, and for which version of the model
+        self._counted: tuple[int, dict[tuple[str, float], int]] = (-1, {})  # instances wanted, by the same version
+        self._worths: tuple[int, dict[str, float]] = (-1, {})
         self._retry: dict[str, float] = {}  # by function: when to try again what found no room
         self._due = 0.0
         self.wake = inf
@@ -70,6 +73,14 @@ class Warming:
         return sum(one.ready + one.starting for one in view.counts(function) if one.vgpus == share)
 
     def _wanted(self, function: str, share: float) -> int:
+        if self._counted[0] != self._outlook.version:
+            self._counted = self._outlook.version, {}
+        found = self._counted[1].get((function, share))
+        if found is None:
+            found = self._counted[1][function, share] = self._count_wanted(function, share)
+        return found
+
+    def _count_wanted(self, function: str, share: float) -> int:
         busy, option = self._outlook.busy.get((function, share), (0.0, 0))
         if not self._holds_slices:
             return max(1, min(headcount(busy, _DEVIATIONS), self._supply.slots(self._menus[function].holding[option])))
@@ -118,7 +129,11 @@ class Warming:
         if ((taken + holding > most * amounts) & (holding > 0) & (taken > 0)).any():
             return
         node = view.place(menu.name, configuration, "fresh", evicts=False)
-        if node is None and "worth" in self._without and not self._holds_slices:
+        if node is not None and self._is_in_the_way(view, menu, option, node):
+            node = self._out_of_the_way(view, menu, option)
+            if node is None:
+                return
+        elif node is None and "worth" in self._without and not self._holds_slices:
             node = view.place(menu.name, configuration, "fresh", evicts=True)
         elif node is None:
             make_room = self._free_slice if self._holds_slices else self._free_memory
@@ -127,6 +142,29 @@ class Warming:
             return
         self.begun(menu, option, now)
         yield Warm(menu.name, configuration, node)
+
+    def _is_in_the_way(self, view: View, menu: Menu, option: int, node: str) -> bool:
+        """Whether a start takes the room of a node that has all instances of a function which requests ask for."""
+        there = next(one for one in view.nodes if one.name == node)
+        vgpus = sum(device.vgpus for device in there.devices)
+        uses_gpu = menu.vgpus[option] > 0
+        part = menu.vgpus[option] / vgpus if uses_gpu else menu.vcpus[option] / max(there.vcpus, 1e-9)
+        if part < _WHOLE or not any(one.ready + one.starting for one in view.counts(menu.name)):
+            return False
+        for name, other in self._menus.items():
+            if self._outlook.rates[name] > 0 and other.vgpus.any() == uses_gpu:
+                places = {one.node for one in view.instances(name) if one.is_ready}
+                if places == {node}:
+                    return True
+        return False
+
+    def _out_of_the_way(self, view: View, menu: Menu, option: int) -> str | None:
+        configuration, kind = menu.options[option]
+        for node in view.nodes:
+            has_room = view.fits(menu.name, configuration, node.name, evicts=False, is_fresh=True)
+            if node.kind == kind and has_room and not self._is_in_the_way(view, menu, option, node.name):
+                return node.name
+        return None
 
     def begun(self, menu: Menu, option: int, now: float) -> None:
         """Note an instance that is being started ahead of need."""
@@ -141,8 +179,12 @@ class Warming:
 
     def worth(self, function: str) -> float:
         """Requests per second that an instance saves from being late, per GB that it keeps."""
-        menu = self._menus[function]
-        return self._rate(function) / self._memory_gb(menu)
+        if self._worths[0] != self._outlook.version:
+            self._worths = self._outlook.version, {}
+        found = self._worths[1].get(function)
+        if found is None:
+            found = self._worths[1][function] = self._rate(function) / self._memory_gb(self._menus[function])
+        return found
 
     @staticmethod
     def _memory_gb(menu: Menu) -> float:
