@@ -8,10 +8,13 @@ from admission_runs import column, run
 from exact_worlds import exact_worlds
 from hypothesis import Phase, given, settings
 
+from fairlead.engine import simulate
 from fairlead.experiments.families import random_dag
+from fairlead.league.load import at_load
+from fairlead.policy import make_policy
 from fairlead.profile import Row, Table
 from fairlead.testing import SCENARIOS, check_accounts, check_capacity, check_order, cluster, declared, scenario
-from fairlead.workload import Poisson
+from fairlead.workload import Poisson, load_scenario
 
 SELECTIONS = ("random", "cheapest", "fastest", "balanced")
 TOLERANCE = 1 + 1e-9
@@ -117,6 +120,13 @@ def test_on_a_mig_device_slices_that_add_up_but_have_no_place_start_later():
     recording = run(world, slack=0)
     assert set(column(recording, "outcome")) == {"completed"}
     check_capacity(recording, world)
+
+
+def test_an_instance_is_started_ahead_only_where_there_is_room_for_one_more():
+    """A slice that is just being cut for an instance of the same size is no room for another."""
+    scenario = at_load(load_scenario("mig-changing-mix"), 3)
+    recording = simulate(scenario, make_policy("dag-admission"), seed=1)
+    assert recording.refusals == ()
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "gpu-mig"])

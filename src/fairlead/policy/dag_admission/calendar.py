@@ -301,7 +301,7 @@ class Calendar:
             for device in range(place.devices) if way.needs_device else (None,):
                 demand = way.demand(device)
                 if place.timeline.fits(view.now, ready, demand) and view.fits(
-                    way.function, way.configuration, place.name, device
+                    way.function, way.configuration, place.name, device, is_fresh=True
                 ):
                     place.take_for_start(view.now, ready, demand)
                     seat = self.seats.add(way, place, device)
