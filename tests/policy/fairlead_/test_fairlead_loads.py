@@ -1,14 +1,17 @@
 """Fairlead over seconds: overload, tenants, instances ahead of need, slow and lost nodes, slices that change."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
 from fairlead.engine import simulate
+from fairlead.league.load import at_load
 from fairlead.model import SLO, Price, Workflow
 from fairlead.policy.fairlead.policy import Fairlead
 from fairlead.profile import Row, Table
 from fairlead.testing import check_accounts, check_capacity, cluster, declared, scenario
-from fairlead.workload import Deterministic, Listed, NodeFault, Poisson, PressureChange
+from fairlead.workload import Deterministic, Listed, NodeFault, Poisson, PressureChange, load_scenario
 
 ONE = cluster(1, vcpus=1)
 
@@ -146,6 +149,12 @@ class TestInstances:
             duration_s=10.0,
         )
         assert in_time(run(where).requests, since=2.0) == 1.0
+
+    def test_an_instance_is_not_started_where_the_only_one_of_a_function_needs_the_gpu(self):
+        """Two models on four GPUs; a start takes a whole one for 2 s, in which no warm instance on it can run."""
+        where = at_load(load_scenario("pipeline-ensemble"), 3)
+        requests = run(replace(where, duration_s=7.0, warmup_s=0.0)).requests
+        assert in_time(requests, since=3.0, until=6.5) > 0.97
 
     def test_an_instance_that_is_worth_more_drives_out_what_is_worth_less(self):
         """Memory for two of three: the rare one is started for its requests and makes way again."""

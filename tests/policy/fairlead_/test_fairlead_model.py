@@ -223,6 +223,28 @@ class TestAdmission:
         desk.begin(Run(menu, "n0", 1.0, 0.0, 2.0, menu.holding[0], end=2.0, deadline=10.0, step=step))
         assert not desk.leaves_room(step, menu.holding[0])
 
+    def test_runs_of_those_for_whom_room_is_kept_do_not_count_and_an_end_gives_it_back(self):
+        outlook, desk = admission()
+        menu, step = outlook.menus["f"], outlook.flows["main"].steps["f"]
+        step.kept, step.kept_for = np.array([0.6, 0.0]), frozenset(["main"])
+        run = Run(menu, "n0", 1.0, 0.0, 2.0, menu.holding[0], end=2.0, deadline=10.0, step=step)
+        desk.begin(run)
+        assert desk.leaves_room(step, menu.holding[0])
+        step.kept_for = frozenset()
+        assert not desk.leaves_room(step, menu.holding[0])
+        desk.end(run)
+        assert desk.leaves_room(step, menu.holding[0])
+
+    def test_a_workflow_is_starved_if_less_than_its_floor_is_answered(self):
+        """Of ten requests each, all of one workflow are answered and six of the other: 0.6 is below 0.65 of 0.8."""
+        flows = {name: Workflow.chain(name, "f", slo=SLO(latency_s=10.0)) for name in ("main", "other")}
+        desk = Admission(outlook_of(scenario({"f": 0.1}, workflows=flows, on=ONE)))
+        ask(desk, *[10.0] * 10)
+        ask(desk, *[10.0] * 10, first=10, workflow="other")
+        for number in range(20):
+            desk.close(number, is_wasted=number >= 14)
+        assert [desk.is_starved(name) for name in ("main", "other")] == [False, True]
+
     def test_a_request_that_closed_makes_room(self):
         _, desk = admission()
         ask(desk, *[10.0] * 10)

@@ -4,7 +4,7 @@ Every run takes the slot in which it would end first: on a warm instance, on a n
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from heapq import nsmallest
+from heapq import heapify, heappop
 from math import inf, sqrt
 
 from fairlead.model import Request
@@ -18,7 +18,6 @@ from fairlead.policy.dag_admission.tasks import Way
 
 _TOLERANCE = 5e-10  # half of what the report forgives
 _WIDTH = 4  # how many nodes that a request does not use yet are looked at for one run
-_SEATS = 3  # how many warm instances are looked at for one run
 
 Inputs = Sequence[tuple[Place, float]]  # where the input of a run lies, and how many megabytes
 
@@ -227,7 +226,7 @@ class Drafting:
     def _on_seats(
         self, way: Way, run_s: float, ready: float, now: float, inputs: Inputs, only: Place | None
     ) -> Booking | None:
-        """The best slot on a warm instance, among those that are free first."""
+        """The best slot on a warm instance: where it ends first."""
         best: Booking | None = None
         is_rehearsing = self._calendar.is_rehearsing
         # The first that are free; of those that are free in time, the ones on the least busy nodes.
@@ -237,13 +236,21 @@ class Drafting:
                 continue
             at = seat.available(now, is_rehearsing)
             free.append((at if at > ready else ready, seat.place.backlog_s, i, seat))
-        for start, _, _, seat in nsmallest(_SEATS, free):
+        looked: set[tuple[Place, int]] = set()
+        heapify(free)
+        while free:
+            start, _, _, seat = heappop(free)
             if best is not None and start + run_s >= best.end:
                 break
             place, device = seat.place, seat.device
+            if (place, device) in looked:
+                continue
             timeline, transfer_s = self._calendar.timeline(place), self._transfer_s(place, inputs)
             at = timeline.earliest(start, transfer_s + run_s, way.demand(device))
-            if (best is not None and at + transfer_s + run_s >= best.end) or not is_warm_at(seat, at, now):
+            if not is_warm_at(seat, at, now):
+                continue
+            looked.add((place, device))  # an instance that is free later runs no sooner there
+            if best is not None and at + transfer_s + run_s >= best.end:
                 continue
             slot = Booking(way, place, device, at, 0.0, transfer_s, run_s, seat)
             slot.since = min(at, max(now, seat.available(now, is_rehearsing)))
