@@ -236,7 +236,7 @@ class Drafting:
                 continue
             at = seat.available(now, is_rehearsing)
             free.append((at if at > ready else ready, seat.place.backlog_s, i, seat))
-        looked: set[tuple[Place, int]] = set()
+        looked: set[tuple[Place, int | None]] = set()
         heapify(free)
         while free:
             start, _, _, seat = heappop(free)
