@@ -51,6 +51,7 @@ class Ground:
         self.pace = dict.fromkeys(self._nodes, 1.0)
         self.busy = dict.fromkeys(self._nodes, 0.0)  # share of vCPUs, or of vGPUs where a node has no vCPUs
         self._slow = 0
+        self._nowhere: set[tuple[object, ...]] = set()  # what found no node in this decision
         self._sensitivity: dict[str, Sensitivity] = {}
         self._arrange()
 
@@ -75,6 +76,10 @@ class Ground:
             self._arrange()
             self._supply.count(self._nodes.values())
             self._slow = sum(self.pace[name] > _UNEVEN for name in self._nodes)
+
+    def look_again(self) -> None:
+        """Forget what found no node: room was given back since. What is started only takes more."""
+        self._nowhere.clear()
 
     @property
     def is_full(self) -> bool:
@@ -127,7 +132,13 @@ class Ground:
         """
         configuration, kind = menu.options[option]
         if self._is_plain and not menu.sensitivity and (not self._slow or self._slow == len(self._nodes)):
-            return view.place(menu.name, configuration, "warm" if is_warm else "warm-first", evicts=evicts)
+            key = (menu.name, *menu.sizes[option], configuration.memory_gb, is_warm, evicts)
+            if key in self._nowhere:
+                return None
+            node = view.place(menu.name, configuration, "warm" if is_warm else "warm-first", evicts=evicts)
+            if node is None:
+                self._nowhere.add(key)
+            return node
         slope = self._slope(menu)
         best: tuple[tuple[bool, float, float], str] | None = None
         for node in self._by_kind[kind]:

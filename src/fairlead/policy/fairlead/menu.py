@@ -194,6 +194,7 @@ class Menu:
         self.mean_s: Reals = self._believed_s + self._estimate.overhead_s + self._run_cold_s
         self.upper_s: Reals = self.mean_s * (1 + self.safety * (self._spread - 1))
         self.fastest_s = float(self.mean_s.min()) if len(self) else inf
+        self.slowest_s = float(self.upper_s.max()) if len(self) else inf
         self.use: Reals = self.holding * (self.mean_s / self.batch)[:, None]  # resource-seconds per invocation
         billed_s = self.mean_s if self._price.bill_cold_start else self.mean_s - self._run_cold_s
         self.usd: Reals = self.usd_per_s * billed_s  # of the whole batch

@@ -77,6 +77,7 @@ class Fairlead(Policy):
         self._sampled = -inf
 
     def decide(self, view: View) -> Iterator[Action]:
+        self._ground.look_again()
         self._follow(view)
         if self._growth.is_on:
             self._growth.follow(view)
@@ -410,6 +411,7 @@ class Fairlead(Policy):
             node = yield from self._warming.make_way(
                 view, menu, options[first], waiting, lambda name: self._ground.allows(menu, name)
             )
+            self._ground.look_again()
         return None if node is None else (first, node)
 
     def _pass_over(
@@ -417,9 +419,8 @@ class Fairlead(Policy):
     ) -> tuple[int, list[int], list[float]]:
         """Whether to pass over the most urgent, which would make batches small: how many, and the options then."""
         menu = line.menu
-        keys = line.keys(64)
         worth = _MARGIN * self._outlook.flows[step.workflow].fresh_cost
-        if not np.isfinite(worth) or "passing-over" in self._without:
+        if not np.isfinite(worth) or "passing-over" in self._without or line.first_key() - now >= menu.slowest_s:
             return 0, options, costs
         members = min(line.waiting, menu.most)
         best = max(
@@ -430,7 +431,7 @@ class Fairlead(Policy):
             default=-inf,
         )
         loss = max(0.0, worth - step.least_cost(line.first().deadline - now))
-        gains, skipped = step.gains(worth, np.array(keys), now, len(line))
+        gains, skipped = step.gains(worth, np.array(line.keys(64)), now, len(line))
         gains = gains - skipped * loss
         option = int(gains.argmax())
         if gains[option] <= best:

@@ -203,41 +203,38 @@ class Warming:
     def _free_slice(self, view: View, menu: Menu, option: int) -> Generator[Action, None, str | None]:
         """Stop idle instances of functions that have more than they need, until one of this function fits."""
         configuration, kind = menu.options[option]
-        spare = {
-            (function, share): self._there(view, function, share) - self._wanted(function, share)
-            for function in self._menus
-            for share in {one.vgpus for one in view.counts(function)}
-        }
+        places = [(node.name, idle) for node in view.nodes if node.kind == kind and (idle := view.idle(node.name))]
+        places = [one for one in places if view.fits(menu.name, configuration, one[0], is_fresh=True)]
+        sizes = {(one.function, one.vgpus) for _, idle in places for one in idle}
+        spare = {size: self._there(view, *size) - self._wanted(*size) for size in sizes}
         needed = float(menu.holding[option].max())
-        for node in view.nodes:
-            if node.kind != kind or not view.fits(menu.name, configuration, node.name, is_fresh=True):
-                continue
-            idle = [one for one in view.idle(node.name) if spare.get((one.function, one.vgpus), 0) > 0]
+        for node, idle in places:
             by_device: dict[int, list[Instance]] = {}
             for one in idle:
-                by_device.setdefault(one.device, []).append(one)
+                if spare[one.function, one.vgpus] > 0:
+                    by_device.setdefault(one.device, []).append(one)
             for victims in by_device.values():
                 freed = sum(self._supply.part(kind, one.vgpus) or one.vcpus for one in victims)
                 if freed < min(needed, 1.0):
                     continue
                 for one in victims:
-                    if view.fits(menu.name, configuration, node.name, evicts=False, is_fresh=True):
+                    if view.fits(menu.name, configuration, node, evicts=False, is_fresh=True):
                         break
                     if spare[one.function, one.vgpus] > 0:
                         spare[one.function, one.vgpus] -= 1
                         yield Retire(one.id)
-                if view.fits(menu.name, configuration, node.name, evicts=False, is_fresh=True):
-                    return node.name
+                if view.fits(menu.name, configuration, node, evicts=False, is_fresh=True):
+                    return node
         share = float(menu.vgpus[option])
         part = self._there(view, menu.name, share) / self._wanted(menu.name, share)
-        for node in view.nodes:  # slices lie across each other: what has a larger part of what it needs makes way
-            if node.kind == kind and view.fits(menu.name, configuration, node.name, is_fresh=True):
+        for node, _ in places:  # slices lie across each other: what has a larger part of what it needs makes way
+            if view.fits(menu.name, configuration, node, is_fresh=True):
                 parts = [
                     self._there(view, one.function, one.vgpus) / self._wanted(one.function, one.vgpus)
-                    for one in view.idle(node.name)
+                    for one in view.idle(node)
                 ]
                 if parts and min(parts) > part:
-                    return node.name
+                    return node
         return None
 
     def make_way(
