@@ -132,12 +132,12 @@ class Ground:
         """
         configuration, kind = menu.options[option]
         if self._is_plain and not menu.sensitivity and (not self._slow or self._slow == len(self._nodes)):
-            key = (menu.name, *menu.sizes[option], configuration.memory_gb, is_warm, evicts)
-            if key in self._nowhere:
+            wanted = (menu.name, *menu.sizes[option], configuration.memory_gb, is_warm, evicts)
+            if wanted in self._nowhere:
                 return None
             node = view.place(menu.name, configuration, "warm" if is_warm else "warm-first", evicts=evicts)
             if node is None:
-                self._nowhere.add(key)
+                self._nowhere.add(wanted)
             return node
         slope = self._slope(menu)
         best: tuple[tuple[bool, float, float], str] | None = None
