@@ -137,14 +137,16 @@ def _url(listening: socket.socket, scheme: str) -> str:
 def _write_address(state: Path, url: str, certfile: Path | None) -> None:
     """Write where this gateway is, for the commands that talk to it; only its owner may read it.
 
-    `cacert` is the certificate by which they recognise it, where it speaks TLS.
+    `cacert` is the certificate by which they recognise it, where it speaks TLS. The file appears whole, so whoever
+    waits for it never finds it empty.
     """
-    path = state / "gateway.json"
+    part = state / "gateway.json.part"
     try:
-        path.unlink(missing_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        part.unlink(missing_ok=True)
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             cacert = None if certfile is None else str(certfile)
             file.write(msgspec.json.encode({"pid": os.getpid(), "url": url, "cacert": cacert}))
+        part.rename(state / "gateway.json")
     except OSError as error:  # a full disk must not keep an app from being served
         say(f"commands will not find this gateway by themselves: {error}")
 
