@@ -248,7 +248,7 @@ class Admission:
                 self._wasted += found.spent
 
     def is_starved(self, workflow: str) -> bool:
-        """Whether a workflow has so many of its admitted requests dropped that less than its floor is answered."""
+        """Whether fewer of its admitted requests are answered than the floor, a share of what all workflows get."""
         flow = self._outlook.flows[workflow]
         return (flow.closed - flow.dropped) * self._closed < FLOOR * (self._closed - self._dropped) * flow.closed
 

@@ -131,7 +131,7 @@ class Step:
         return found
 
     def _ahead_from(self, left: NDArray[np.int_]) -> Reals:
-        """What is ahead with so many parts of the objective left; infinite with fewer than none."""
+        """What the stages after this one cost with so many parts of the objective left; infinite if negative."""
         found: Reals = self._padded[np.maximum(left, -1) + 1]
         return found
 
