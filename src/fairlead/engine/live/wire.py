@@ -28,11 +28,12 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Run these: one "workflow/stage" and one input per invocation."""
+    """Run these: one "workflow/stage" and one input per invocation. `generation` is given back in the answer."""
 
     batch: int
     stages: Sequence[str]
     inputs: Sequence[Value]
+    generation: int = 0
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag=0):
@@ -49,11 +50,17 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """A batch has ended; `work_s` is how long the function took."""
+    """A batch has ended; `work_s` is how long the function took, `transfer_s` how long its inputs were fetched.
+
+    `generation` is that of the `Batch`. An answer to a batch of a former gateway, or of an instance that was given up,
+    is known by it and dropped.
+    """
 
     batch: int
     work_s: float
     results: tuple[Result, ...]
+    generation: int = 0
+    transfer_s: float = 0.0
 
 
 _encoder = msgspec.msgpack.Encoder()
