@@ -8,7 +8,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from time import monotonic, time
 from typing import Protocol
 
 import msgspec
@@ -20,6 +19,7 @@ from fairlead.engine.core.books import NoRows, Recorder
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.site import prepare
 from fairlead.engine.live.backends.base import Backend
+from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.deadlines import Deadlines
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.obstacles import Obstacles
@@ -74,6 +74,7 @@ class Runtime:
         broken: Called with a fault of ours: effects are lost, so requests would stay open for ever, and only a new
             start helps. Without it the fault is raised.
         max_items: How many items a list may give to a map stage.
+        clock: Where instants come from.
     """
 
     def __init__(
@@ -89,8 +90,11 @@ class Runtime:
         is_watched: bool | None = None,
         max_items: int = MOST_ITEMS,
         warms_up: bool = True,
+        clock: Clock = REAL,
     ) -> None:
         self._broken = broken
+        self._clock = clock
+        self._monotonic = clock.now
         self._is_watched = is_watched
         self._watch: NodeWatch | None = None
         self._signals_at = inf  # when the controller is next told what was seen
@@ -126,9 +130,9 @@ class Runtime:
         prepare((dispatcher, scaler), names, scenario, seed)
         rows = NoRows() if record is None else record
         self.controller = Controller(scenario, dispatcher, scaler, None, names, rows, growable=())
-        self.tally = Tally(manifest, self.controller)
+        self.tally = Tally(manifest, self.controller, clock)
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
-        self._pool = WarmPool(manifest, self.controller, self.order, log)
+        self._pool = WarmPool(manifest, self.controller, self.order, log, clock)
         self._warms_up = warms_up and manifest.warm_up
         self._warm_up = WarmUp(manifest, backend, self._pool, log, self.lost)
         self._obstacles = Obstacles(manifest, self.controller, self._pool)
@@ -151,8 +155,8 @@ class Runtime:
         ConfigError if one cannot start; to the patient, that is no error: it is tried again, while others serve.
         """
         self._loop = asyncio.get_running_loop()
-        self._began = monotonic()
-        self.started_unix = time()
+        self._began = self._monotonic()
+        self.started_unix = self._clock.wall()
         await self._backend.open(self)
         await self._begin_watch()
         self._pool.fill(is_patient=is_patient, is_scaled=self._scaling is not None)
@@ -186,7 +190,7 @@ class Runtime:
     @property
     def now(self) -> float:
         """Seconds since the run began."""
-        return monotonic() - self._began
+        return self._monotonic() - self._began
 
     @property
     def open_requests(self) -> int:
