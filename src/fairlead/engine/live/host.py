@@ -369,7 +369,11 @@ class Host:
         prune_runs(self._runs, _RUNS_KEPT)
         described = msgspec.to_builtins(manifest)
         head = RunHead(
-            app=manifest.name, scenario=scenario, generation=generation, started_unix=self._clock.wall(), manifest=described
+            app=manifest.name,
+            scenario=scenario,
+            generation=generation,
+            started_unix=self._clock.wall(),
+            manifest=described,
         )
         return RunLog(self._runs / str(generation), head, keep_bytes=self._options.record_bytes, say=self._log)
 
