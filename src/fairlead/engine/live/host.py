@@ -138,7 +138,7 @@ class Host:
         """
         await self._shared.open()
         generation, known = self._known.read()
-        self._generation = max(self._generation, generation)
+        self._generation = max(self._generation, generation, self._known.last_generation())
         if known is None or not self._options.is_restart:
             for path in self._options.apps:
                 await self._deploy(partial(self._known.take, path), replace=True)
@@ -225,6 +225,7 @@ class Host:
             if former is not None and not replace:
                 raise DuplicateNameError(f"An app named {manifest.name!r} is served already; replace or remove it.")
             self._generation = generation = self._generation + 1
+            await asyncio.to_thread(self._known.begin, generation)
             deployment = await self._start(source, generation)
             self._apps[manifest.name] = deployment
             self._unserved.pop(manifest.name, None)

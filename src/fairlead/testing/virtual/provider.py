@@ -66,6 +66,7 @@ class VirtualProvider:
         self._links: dict[str, VirtualLink] = {}
         self._busy: dict[str, set[int]] = {}  # by key: batches that were passed on and not answered
         self._last: dict[tuple[object, ...], float] = {}  # by connection and direction: when its last message arrives
+        self._joins: dict[object, float] = {}  # by generation: when its node's first message arrives
         self._emptied: asyncio.Event | None = None
         self.is_open = False
         self.is_closed = False
@@ -207,12 +208,15 @@ class VirtualProvider:
         """In how many seconds a message of a connection arrives: after all that were sent before it."""
         now = self._loop.time()
         at = max(now, node.cut_until) + self.cluster.delay_s()
+        at = max(at, self._joins.get(connection[0], at))  # instances dial once their node has
         at = self._last[connection] = max(at, self._last.get(connection, at))
         return at - now
 
     def tell(self, node: VirtualNode, session: int, channel: str, call: Callable[..., None], *args: object) -> None:
         """A node or an instance says something over one of its connections."""
         delay_s = self._arrival_s(node, (session, channel, "in"))
+        if call == self.joined:
+            self._joins[session] = self._loop.time() + delay_s
         self.post(delay_s, self._receive, node.name, session, call, args)
         if call != self.joined and self.cluster.chance(self.cluster.traits.duplicates):
             delay_s = self._arrival_s(node, (session, channel, "in"))

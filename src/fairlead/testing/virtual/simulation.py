@@ -10,6 +10,7 @@ One seed gives one run, always the same. What must hold:
 """
 
 import asyncio
+import sqlite3
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ _PATIENCE_S = 400.0  # after the last fault, until everything must have ended
 _POLL_S = 0.3
 _RETRY_S = 0.25
 _ROUNDING = 1e-6
+_FUNCTIONS = ("first", "double", "spread", "total", "risky")
 _SHARED = Path("/dev/shm")
 
 
@@ -198,12 +200,14 @@ class _Simulation:
         await faults
         world.trace("nothing goes wrong any more")
         world.cluster.heal()
+        givers = asyncio.ensure_future(self._give_back())
         _, late = await asyncio.wait(tasks, timeout=_PATIENCE_S) if tasks else ((), ())
         stuck = [client for client, task in zip(self._clients, tasks, strict=True) if task in late]
         self.violations += [f"request {client.number} never ends: {client.call}" for client in stuck]
         for task in tasks:
             if task.done() and task.exception() is not None:
                 self.violations.append(f"a client failed: {task.exception()!r}")
+        givers.cancel()
         await self._settle()
         await self._check_ends("after everything has ended")
         world.crash()
@@ -288,11 +292,11 @@ class _Simulation:
         elif gateway.is_serving:
             await self._operate(fault, gateway, node)
 
-    async def _operate(self, fault: Fault, gateway: VirtualGateway, node: str) -> None:
+    async def _operate(self, fault: Fault, gateway: VirtualGateway, node: str, function: str | None = None) -> None:
         """What an operator does, and a disk that is full for a while."""
         world = self.world
         assert world is not None
-        function = ("first", "double", "spread", "total", "risky")[int(5 * fault.pick)]
+        function = function or _FUNCTIONS[int(len(_FUNCTIONS) * fault.pick)]
 
         async def act() -> None:
             if fault.kind == "scale":
@@ -315,13 +319,24 @@ class _Simulation:
         except (LifeEndedError, FairleadError) as error:
             world.trace(f"the operator is refused: {error}")
 
+    async def _give_back(self) -> None:
+        """Take back all that operators ordered: a function that is held at zero may keep requests waiting for ever."""
+        world = self.world
+        assert world is not None
+        while True:
+            gateway = await self._serving()
+            for name in _FUNCTIONS:
+                if gateway.is_serving:
+                    await self._operate(Fault(0.0, "give-back", 0.0, 0.0), gateway, "", name)
+            await asyncio.sleep(10.0)
+
     def _fill_disk(self, gateway: VirtualGateway, seconds: float) -> None:
         store = gateway.journal._store
         until, apply = gateway.world.loop.time() + seconds, store.apply
 
         def refuse(group):  # type: ignore[no-untyped-def]
             if gateway.world.loop.time() < until:
-                raise OSError("no space left on the virtual disk")
+                raise sqlite3.OperationalError("no space left on the virtual disk")
             return apply(group)
 
         store.apply = refuse  # type: ignore[method-assign]
