@@ -81,8 +81,11 @@ class Plan:
 def plan_of(seed: int, most_calls: int | None = None, most_faults: int | None = None) -> Plan:
     """The plan of a seed; with fewer calls or faults, the first of them: to find out which of them matter."""
     rng = np.random.default_rng(seed)
+    policy = _POLICIES[rng.integers(len(_POLICIES))]
+    scaler = _SCALERS[rng.integers(len(_SCALERS))]
+    least = 2 if scaler is None else 5  # replicas hold their vCPUs: every function must find room for one
     nodes = tuple(
-        Node(name=f"n{number}", kind=f"n{number}", vcpus=float(rng.integers(2, 5)), memory_gb=float(rng.integers(4, 8)))
+        Node(name=f"n{number}", kind="node", vcpus=float(least + number % 2), memory_gb=float(rng.integers(5, 8)))
         for number in range(int(rng.integers(1, 4)))
     )
     traits = Traits(
@@ -95,8 +98,6 @@ def plan_of(seed: int, most_calls: int | None = None, most_faults: int | None = 
         keeps=bool(rng.random() < 0.5),
         resizes=bool(rng.random() < 0.8),
     )
-    policy = _POLICIES[rng.integers(len(_POLICIES))]
-    scaler = _SCALERS[rng.integers(len(_SCALERS))]
     calls = sorted((_call(rng) for _ in range(int(rng.integers(5, 25)))), key=lambda call: call.at_s)
     faults = sorted((_fault(rng) for _ in range(int(rng.integers(0, 8)))), key=lambda fault: fault.at_s)
     return Plan(seed, nodes, traits, policy, scaler, tuple(calls[:most_calls]), tuple(faults[:most_faults]))

@@ -249,6 +249,9 @@ class VirtualProvider:
             return
         if former is not None:
             self.silent(node.name, former, "it dialled again")
+        if self.is_open and specs:  # too late to take instances over: they end before the node is used
+            self._send(node.name, session, "control", self.cluster.nodes[node.name].closed, session)
+            return
         self._sessions[node.name] = session
         if self.is_open:
             assert self._reports is not None
