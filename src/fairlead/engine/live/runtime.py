@@ -115,6 +115,7 @@ class Runtime:
         self._is_due = False  # whether a turn is scheduled
         self._is_in_turn = False
         self._is_giving_up = False
+        self._is_closed = False  # nothing is started any more, whatever is heard of instances
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._idle: asyncio.Event = asyncio.Event()
@@ -130,7 +131,14 @@ class Runtime:
         prepare((dispatcher, scaler), names, scenario, seed)
         rows = NoRows() if record is None else record
         self.controller = Controller(
-            scenario, dispatcher, scaler, None, names, rows, growable=instances.capabilities.growable
+            scenario,
+            dispatcher,
+            scaler,
+            None,
+            names,
+            rows,
+            growable=instances.capabilities.growable,
+            awaits_end=True,
         )
         self.tally = Tally(manifest, self.controller, clock)
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
@@ -373,6 +381,7 @@ class Runtime:
             self._timer.cancel()
         if self._scaling is not None:
             self._scaling.close()
+        self._is_closed = True
         await self._instances.close()
         self.controller.finish()
         if self._record is not None:
@@ -397,10 +406,12 @@ class Runtime:
 
     def ended(self, instance: int) -> None:
         """An instance that was stopped is gone."""
+        self._note(ev.InstanceGone(instance))
 
     def resize_refused(self, instance: int, vcpus: float, reason: str) -> None:
         """An instance keeps its CPU limit."""
         self._vcpus[instance] = vcpus
+        self._note(ev.ResizeRefused(instance, vcpus))
 
     def node_joined(self, node: Node) -> None:
         """A node can be used."""
@@ -408,6 +419,7 @@ class Runtime:
 
     def node_changed(self, node: Node) -> None:
         """A node has other capacities."""
+        self._note(ev.NodeChanged(node.name, node.capacity_vcpus, node.memory_gb, node.devices))
 
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone, with what ran there."""
@@ -432,13 +444,15 @@ class Runtime:
     # --- the controller's side -------------------------------------------------------------------------------------
 
     def _note(self, event: ev.Event) -> None:
+        if self._is_closed:
+            return
         self._events.append(event)
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._turn_if_due)
 
     def _turn_if_due(self) -> None:
-        if self._is_due:  # a batch that ended in the meantime may have brought the turn forward
+        if self._is_due and not self._is_closed:  # a batch that ended meanwhile may have brought the turn forward
             self._turn()
 
     def _turn(self) -> None:
