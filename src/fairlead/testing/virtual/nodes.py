@@ -40,6 +40,7 @@ class VirtualCluster:
         rng: What happens by chance is drawn from it.
         traits: How everything behaves.
         trace: Told of everything that happens.
+        store: Where instances keep large values; without it, values of any size stay in their messages.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class VirtualCluster:
         rng: np.random.Generator,
         traits: Traits = Traits(),
         trace: Callable[[str], None] = lambda _: None,
+        store: Store | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
@@ -58,7 +60,7 @@ class VirtualCluster:
         self.traits = traits
         self.trace = trace
         self.context = contextvars.copy_context()
-        self.store = Store(Path("/nonexistent"))  # so values of any size stay in their messages
+        self.store = store or Store(Path("/nonexistent"))
         self.nodes = {node.name: VirtualNode(self, node) for node in nodes}
         self.gateway: VirtualProvider | None = None
         self.violations: list[str] = []

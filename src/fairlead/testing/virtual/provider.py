@@ -20,7 +20,7 @@ from fairlead.engine.live.contracts import (
     ProviderReports,
 )
 from fairlead.engine.live.limits import Usage
-from fairlead.engine.live.wire import Batch, Done, Failed, Ready
+from fairlead.engine.live.wire import MOST_BYTES, Batch, Done, Failed, Ready
 from fairlead.model import Node
 from fairlead.monitor import Place
 from fairlead.testing.virtual.nodes import VirtualCluster, VirtualNode
@@ -42,7 +42,9 @@ class VirtualLink:
         self.reports = reports
 
     def run(self, batch: Batch) -> None:
-        """Pass a batch on, with this link's generation."""
+        """Pass a batch on, with this link's generation. ValueError if it is too large for a frame."""
+        if sum(len(value) for value in batch.inputs) > MOST_BYTES:
+            raise ValueError(f"a batch of more than {MOST_BYTES} bytes is larger than a channel takes.")
         self._provider.pass_on(self, msgspec.structs.replace(batch, generation=self.generation))
 
     def abort(self, batch: int) -> bool:
@@ -143,7 +145,8 @@ class VirtualProvider:
     def usage(self, key: str) -> Usage:
         """What an instance has used so far."""
         spec = self._specs.get(key)
-        instance = None if spec is None else self.cluster.nodes[spec.node].instances.get(key)
+        node = None if spec is None else self.cluster.nodes.get(spec.node)
+        instance = None if node is None else node.instances.get(key)
         return Usage() if instance is None else Usage(cpu_s=instance.cpu_s)
 
     def places(self) -> Sequence[Place]:
@@ -152,6 +155,8 @@ class VirtualProvider:
 
     async def close(self, *, keep: bool = False) -> None:
         """End every instance, and wait for that; or leave them for the next gateway."""
+        if self.is_closed:
+            return
         if not (keep and self.cluster.traits.keeps) and self._specs:
             self._emptied = asyncio.Event()
             for key in list(self._specs):
@@ -215,7 +220,9 @@ class VirtualProvider:
     def tell(self, node: VirtualNode, session: int, channel: str, call: Callable[..., None], *args: object) -> None:
         """A node or an instance says something over one of its connections."""
         delay_s = self._arrival_s(node, (session, channel, "in"))
-        if call == self.joined:
+        if call == self.ended:  # what an instance said last comes before its end
+            delay_s = max(delay_s, self._last.get((session, args[0], "in"), 0.0) - self._loop.time())
+        elif call == self.joined:
             self._joins[session] = self._loop.time() + delay_s
         self.post(delay_s, self._receive, node.name, session, call, args)
         if call != self.joined and self.cluster.chance(self.cluster.traits.duplicates):
@@ -307,6 +314,7 @@ class VirtualProvider:
                 self.cluster.trace(f"a late answer of {key} to batch {message.batch} is dropped")
                 return
             self._busy.get(key, set()).discard(message.batch)
+            message = msgspec.structs.replace(message, generation=0)  # as the batch had it: the link's own is not known
         link.reports.heard(message)
 
     def _is_fresh(self, link: VirtualLink, message: Done) -> bool:

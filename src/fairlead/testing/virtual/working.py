@@ -41,6 +41,8 @@ def timed(work: Callable[[], T]) -> tuple[float, T | Died]:
             result = work()
     except Died as died:
         result = died
+    except SystemExit as exit:
+        result = Died(f"it ended with exit code {exit.code}")
     finally:
         _spent_s.reset(token)
     return spent[0], result
