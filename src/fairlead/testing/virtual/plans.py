@@ -1,6 +1,7 @@
 """What happens in a simulation of faults: drawn from a seed, before anything runs."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -103,8 +104,12 @@ def plan_of(seed: int, most_calls: int | None = None, most_faults: int | None = 
     return Plan(seed, nodes, traits, policy, scaler, tuple(calls[:most_calls]), tuple(faults[:most_faults]))
 
 
+@cache
 def make_app(version: int = 1) -> App:
-    """The app of the simulations. Its answers are known (`expected`), and are the same in every version."""
+    """The app of the simulations. Its answers are known (`expected`), and are the same in every version.
+
+    Made once: its functions keep nothing, so instances can share it.
+    """
     app = App("sim")
 
     @app.function(memory_gb=1, vcpus=(1, 2), retries=4)

@@ -1,0 +1,96 @@
+"""Simulated faults: what must hold does, for hundreds of seeds; and faults planted on purpose are found."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from fairlead.testing.virtual import simulate_faults
+from fairlead.testing.virtual.__main__ import main
+from fairlead.testing.virtual.plans import plan_of
+from fairlead.testing.virtual.planted import HastyProvider, RashWriter, UnfencedProvider
+from fairlead.testing.virtual.shrinking import shrink
+
+SEEDS, PARTS = 200, 8
+SLOW_SEEDS, SLOW_PARTS = 10_000, 20
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_invariant_holds(part):
+    outcomes = [simulate_faults(seed) for seed in range(part, SEEDS, PARTS)]
+    failed = [outcome for outcome in outcomes if outcome.violations]
+    assert not failed, failed[0].report()
+    assert sum(outcome.endings.get("completed", 0) for outcome in outcomes) > 100  # else nothing was put to the test
+    assert sum(outcome.lives for outcome in outcomes) > 2 * len(outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(SLOW_PARTS))
+def test_every_invariant_holds_for_ten_thousand_seeds(part):
+    for seed in range(SEEDS + part, SEEDS + SLOW_SEEDS, SLOW_PARTS):
+        outcome = simulate_faults(seed)
+        assert not outcome.violations, outcome.report()
+
+
+@pytest.mark.parametrize(
+    ("planted", "what"),
+    [
+        ({"provider": UnfencedProvider}, "although its instance was given up"),
+        ({"provider": HastyProvider}, "GB exist there"),
+        ({"writer": RashWriter}, "was accepted, and is not known any more"),
+    ],
+    ids=["generations-unchecked", "capacity-freed-at-once", "acknowledged-before-commit"],
+)
+def test_a_planted_fault_is_found(planted, what):
+    for seed in range(300):
+        outcome = simulate_faults(seed, **planted)
+        if any(what in violation for violation in outcome.violations):
+            return
+    pytest.fail(f"300 seeds have not shown that {what!r}.")
+
+
+def test_a_seed_gives_the_same_run_again():
+    assert simulate_faults(7).traces == simulate_faults(7).traces
+
+
+def test_a_run_does_not_depend_on_the_process():
+    code = "from fairlead.testing.virtual import simulate_faults; print([simulate_faults(s).digest for s in range(12)])"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, check=True, text=True, env={"PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
+
+
+def test_another_seed_gives_another_run():
+    assert simulate_faults(7).digest != simulate_faults(8).digest
+
+
+def test_a_plan_is_shrunk_to_what_matters():
+    plan = plan_of(3)
+    wanted = plan.calls[2]
+
+    small = shrink(plan, lambda candidate: wanted in candidate.calls)
+    assert small == replace(plan, calls=(wanted,), faults=())
+
+
+def test_the_command_says_how_many_seeds_held(capsys):
+    assert main(["--seeds", "3"]) == 0
+    assert "3 seeds: 0 failed" in capsys.readouterr().out
+
+
+def test_the_command_shows_the_smallest_plan_that_fails(capsys, monkeypatch):
+    real = simulate_faults
+
+    def planted(seed, **options):
+        return real(seed, writer=RashWriter, **options)
+
+    monkeypatch.setattr("fairlead.testing.virtual.__main__.simulate_faults", planted)
+    assert main(["--seeds", "3", "--lines", "5"]) == 1
+    out = capsys.readouterr().out
+    assert "seed 0: 1 violations" in out
+    assert "the smallest plan that was found to fail" in out
+    assert out.count("Call(") == 1
