@@ -74,7 +74,7 @@ def serve(channel: Channel, app: App, function: AppFunction, store: Store, max_i
 
 def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: int = MOST_ITEMS) -> Done:
     """One batch: every invocation gets a result of its own, whatever happens."""
-    arrived = began = perf_counter()
+    began = perf_counter()
     try:
         arguments = [store.read(value) for value in batch.inputs]
         began = perf_counter()
@@ -89,7 +89,7 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
         results = [
             _result(app, stage, output, store, max_items) for stage, output in zip(batch.stages, outputs, strict=True)
         ]
-    return Done(batch.batch, work_s, tuple(results), batch.generation, began - arrived)
+    return Done(batch.batch, work_s, tuple(results), batch.generation)
 
 
 def _all_failed(batch: Batch, work_s: float, error: str) -> Done:
