@@ -189,7 +189,7 @@ class _Simulation:
         assert world is not None
         while not self._is_over:
             try:
-                gateway = await world.start()
+                gateway = await world.start(dies_after=self.plan.dies_after if world.lives == 0 else None)
             except LifeEndedError:
                 pass
             except FairleadError as error:
