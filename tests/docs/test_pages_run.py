@@ -1,13 +1,21 @@
 """What the documentation shows is run, and prints what it says."""
 
 import pytest
-from doc_pages import DOCS, ROOT, RUN, blocks, run_page, run_python
+from doc_pages import DOCS, ROOT, RUN, blocks, run_fairlead, run_page, run_python
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_run_and_print_what_is_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run_page(page, tmp_path)
+    run_page(page)
+
+
+def test_a_command_is_the_same_in_a_process_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = ["simulate", "quickstart", "--policy", "fifo", "--set", "duration_s=20"]
+    alone = run_python(["-m", "fairlead.cli", *arguments], tmp_path)
+    here = run_fairlead(" ".join(["fairlead", *arguments]))
+    assert (here.exit_code, here.stdout, here.stderr) == (alone.returncode, alone.stdout, alone.stderr)
 
 
 def test_the_policy_of_contributing_passes_its_own_tests(tmp_path):
