@@ -28,7 +28,8 @@ def test_a_command_is_the_same_in_a_process_of_its_own(tmp_path, monkeypatch):
 def test_the_policy_of_contributing_passes_its_own_tests(tmp_path):
     parts = [b.text for b in blocks(ROOT / "CONTRIBUTING.md") if b.language == "python" and b.mark != "fragment"]
     (tmp_path / "test_contributing.py").write_text("\n".join(parts), encoding="utf-8")
-    done = run_python(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "."], tmp_path)
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "."]
+    done = run_python(command, tmp_path, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout
 
