@@ -126,9 +126,9 @@ def run_fairlead(command: str) -> Result:
     return CliRunner().invoke(app, arguments, prog_name="fairlead", env=TERMINAL, catch_exceptions=False)
 
 
-def run_python(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the same Python with these arguments."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUTF8": "1", **TERMINAL}
+def run_python(arguments: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the same Python with these arguments; further keywords are environment variables."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUTF8": "1", **TERMINAL, **variables}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
