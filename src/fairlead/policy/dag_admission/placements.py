@@ -78,7 +78,8 @@ class DagPlan:
         for stage, before in enumerate(self._graph):
             own = (seconds[stage] + self._cold_s[stage])[self._choices[:, stage]]
             ends.append(own + reduce(np.maximum, [ends[j] for j in before]) if before else own)
-        return reduce(np.maximum, ends)
+        latest: Floats = reduce(np.maximum, ends)
+        return latest
 
     def rest_s(self, seconds: Sequence[float]) -> list[float]:
         """How long the successors of each stage take at least after it, if the stages take these times."""
