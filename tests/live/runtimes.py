@@ -9,8 +9,10 @@ from textwrap import dedent
 
 from fairlead.app.describe import describe
 from fairlead.app.scenario import scenario_of
-from fairlead.engine.live.backends.local import LocalBackend
-from fairlead.engine.live.limits import make_limiter
+from fairlead.engine.live.contracts import AppCode
+from fairlead.engine.live.data import LocalValues
+from fairlead.engine.live.instances import Instances, SharedProvider
+from fairlead.engine.live.providers.local import LocalProvider
 from fairlead.engine.live.runtime import Runtime
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.values import Ending, encode
@@ -48,8 +50,9 @@ class Served:
 
     def pids(self, function: str) -> list[int]:
         """The processes of a function's instances."""
-        backend = self.runtime._backend
-        return [p.pid for p in backend._instances.values() if p.function == function and p.pid > 0]
+        instances = self.runtime._instances
+        found = [instances._provider.agent.pid(key) for key in instances.keys(function)]
+        return [pid for pid in found if pid > 0]
 
 
 @asynccontextmanager
@@ -68,13 +71,25 @@ async def served(
     manifest = await asyncio.to_thread(describe, path)
     scenario = replace(scenario_of(manifest), policy=PolicyChoice(name=policy, parameters=parameters))
     store, log = store or Store.make(), []
-    backend = LocalBackend(str(path), scenario.cluster, make_limiter(), store, log.append, max_items=max_items)
-    runtime = Runtime(manifest, scenario, backend, log.append, max_items=max_items, warms_up=warms_up)
+    async with local_instances(path, scenario.cluster, store, log, max_items=max_items) as instances:
+        runtime = Runtime(manifest, scenario, instances, log.append, max_items=max_items, warms_up=warms_up)
+        try:
+            await runtime.open()
+            yield Served(runtime, store, log)
+        finally:
+            await runtime.close()
+
+
+@asynccontextmanager
+async def local_instances(path, cluster, store, log, *, emulated=None, max_items=10_000):
+    """Instances on this machine; the store is closed with them."""
+    shared = SharedProvider(LocalProvider(store, emulated=emulated))
     try:
-        await runtime.open()
-        yield Served(runtime, store, log)
+        await shared.open()
+        shared.declare(cluster.nodes)
+        yield Instances(shared, LocalValues(store), AppCode(str(path)), 1, log.append, max_items=max_items)
     finally:
-        await runtime.close()
+        await shared.close()
         store.close()
 
 

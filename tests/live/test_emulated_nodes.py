@@ -12,11 +12,10 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from runtimes import HEAD, Served, run, until
+from runtimes import HEAD, Served, local_instances, run, until
 
 from fairlead.app.describe import describe
 from fairlead.app.scenario import scenario_of
-from fairlead.engine.live.backends.local import LocalBackend
 from fairlead.engine.live.limits import make_limiter
 from fairlead.engine.live.limits.cgroups import group_name
 from fairlead.engine.live.limits.groups import read, write
@@ -76,18 +75,15 @@ async def emulated(
         control_period_s=period_s,
     )
     store, log = Store.make(), []
-    backend = LocalBackend(
-        str(path), scenario.cluster, make_limiter(), store, log.append, cpus=found.cpus, is_reserved=True
-    )
-    runtime = Runtime(manifest, scenario, backend, log.append, is_watched=is_watched)
-    try:
-        await runtime.open()
-        make_heavy(backend.places()[0].cgroup)
-        await until(lambda: runtime.controller.decisions.adjustments > 0 or period_s > 20)  # it has had its say
-        yield Served(runtime, store, log)
-    finally:
-        await runtime.close()
-        store.close()
+    async with local_instances(path, scenario.cluster, store, log, emulated=found) as instances:
+        runtime = Runtime(manifest, scenario, instances, log.append, is_watched=is_watched)
+        try:
+            await runtime.open()
+            make_heavy(instances.places()[0].cgroup)
+            await until(lambda: runtime.controller.decisions.adjustments > 0 or period_s > 20)  # it has had its say
+            yield Served(runtime, store, log)
+        finally:
+            await runtime.close()
 
 
 def make_heavy(cgroup: Path | None) -> None:
@@ -194,7 +190,7 @@ def test_the_controller_hears_what_the_monitor_sees_and_what_others_take(tmp_pat
             assert [len(view.signals(name)) for name in nodes] == [7, 7]
             assert view.signals("slow")[4] < 0.4  # its c0: nobody works there
             assert (view.pressure("fast"), view.pressure("slow")) == (0.0, 0.0)
-            place = app.runtime._backend.places()[1]
+            place = app.runtime._instances.places()[1]
             with Stressor(place, burner="python") as stressor:
                 stressor.set(Pressure(share=0.5))
                 await until(lambda: view.pressure("slow") > 0.35)
@@ -239,7 +235,7 @@ def test_an_instance_runs_on_the_cpus_of_its_node(tmp_path):
         async with emulated(tmp_path, "", nodes=bound) as app:
             (pid,) = app.pids("burn")
             assert os.sched_getaffinity(pid) == {cpu}
-            assert app.runtime._backend.places()[0].cpus == (cpu,)
+            assert app.runtime._instances.places()[0].cpus == (cpu,)
 
     run(test)
 

@@ -420,7 +420,7 @@ class Dialled:
         app = folder / "app.py"
         app.write_text(APP)
         self.leash, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "fairlead.engine.live.node.instance", str(theirs.fileno()), str(os.getpid())]
+        command = [sys.executable, "-m", "fairlead.engine.live.links.instance", str(theirs.fileno()), str(os.getpid())]
         with theirs:
             self.process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE)
         own = instance_credential(TOKEN, key)

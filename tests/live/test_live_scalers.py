@@ -14,7 +14,7 @@ from time import sleep
 import msgspec
 import numpy as np
 import pytest
-from runtimes import HEAD, Served, run, until
+from runtimes import HEAD, Served, local_instances, run, until
 from serving import serving, wait_for, write_app
 from typer.testing import CliRunner
 
@@ -22,7 +22,6 @@ from fairlead.app.describe import describe
 from fairlead.app.scenario import scenario_of
 from fairlead.cli import app as command
 from fairlead.engine.live import runtime as runtimes_module
-from fairlead.engine.live.backends.local import LocalBackend
 from fairlead.engine.live.limits import make_limiter
 from fairlead.engine.live.runtime import Runtime
 from fairlead.engine.live.store import Store
@@ -82,14 +81,13 @@ async def scaled(
         control_period_s=period_s,
     )
     store, log = Store.make(), []
-    backend = LocalBackend(str(path), scenario.cluster, make_limiter(), store, log.append)
-    runtime = Runtime(manifest, scenario, backend, log.append)
-    try:
-        await runtime.open()
-        yield Served(runtime, store, log)
-    finally:
-        await runtime.close()
-        store.close()
+    async with local_instances(path, scenario.cluster, store, log) as instances:
+        runtime = Runtime(manifest, scenario, instances, log.append)
+        try:
+            await runtime.open()
+            yield Served(runtime, store, log)
+        finally:
+            await runtime.close()
 
 
 def ready(app: Served, function: str) -> int:

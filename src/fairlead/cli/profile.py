@@ -20,9 +20,12 @@ from fairlead.cli.errors import FAILED, UsageError, warn
 from fairlead.cli.outputs import STDOUT, check_files, write_json
 from fairlead.cli.progress import ShareProgress
 from fairlead.cli.tables import NOTHING, fit_table
-from fairlead.engine.live.backends.local import LocalBackend
+from fairlead.engine.live.contracts import AppCode
+from fairlead.engine.live.data import LocalValues
+from fairlead.engine.live.instances import Instances, SharedProvider
 from fairlead.engine.live.limits import make_limiter
 from fairlead.engine.live.measuring import QUICK, Effort, Measurement, measure
+from fairlead.engine.live.providers.local import LocalProvider
 from fairlead.engine.live.store import Store
 from fairlead.errors import UnknownNameError
 from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, as_plain, read_measured, write_measured
@@ -111,7 +114,7 @@ def _measure(
     app: str, manifest: Manifest, effort: Effort, functions: Sequence[str] | None, limits: str | None, is_quiet: bool
 ) -> Measurement:
     try:
-        limiter = make_limiter(limits)
+        kind = make_limiter(limits).kind
     except ValueError as error:
         raise UsageError(f"--limits: {error}") from None
     store = Store.make()
@@ -119,13 +122,23 @@ def _measure(
     whole_machine = cluster_of(
         msgspec.structs.replace(manifest, nodes=())
     )  # at full speed: other speeds follow from it
-    backend = LocalBackend(str(Path(app).resolve()), whole_machine, limiter, store, said.append)
     try:
         with ShareProgress(f"Measuring {manifest.name}", is_quiet=is_quiet) as progress:
-            measuring = measure(
-                manifest, backend, effort=effort, functions=functions, limits=limiter.kind, watch=progress.reach
-            )
-            return uvloop.run(measuring)
+
+            async def measuring() -> Measurement:
+                shared = SharedProvider(LocalProvider(store, limits=kind))
+                await shared.open()
+                shared.declare(whole_machine.nodes)
+                code = AppCode(str(Path(app).resolve()))
+                instances = Instances(shared, LocalValues(store), code, 0, said.append)
+                try:
+                    return await measure(
+                        manifest, instances, effort=effort, functions=functions, limits=kind, watch=progress.reach
+                    )
+                finally:
+                    await shared.close()
+
+            return uvloop.run(measuring())
     finally:
         store.close()
         for line in said:

@@ -7,7 +7,7 @@ All calls come from, and all reports go to, the thread of the event loop. Calls 
 without harm, and are answered by reports. `fairlead.testing.backends` checks all of this.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -46,10 +46,12 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Capabilities(msgspec.Struct, frozen=True):
     """What a provider can do besides starting and stopping instances.
 
+    `declares`: it makes the nodes that apps ask for, as parts of this machine; otherwise its nodes are what they are.
     `resizes`: the CPU limit of a running instance can change. `keeps`: instances survive the gateway, and the next one
     can adopt them. `growable`: the kinds of nodes that `grow` can add.
     """
 
+    declares: bool = False
     resizes: bool = True
     keeps: bool = False
     growable: tuple[str, ...] = ()
@@ -60,6 +62,18 @@ class Inventory(msgspec.Struct, frozen=True):
 
     nodes: tuple[Node, ...]
     instances: tuple[InstanceSpec, ...] = ()
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """How an instance ended: why, the end of what it printed, and the CPU time that it used, as far as it is known.
+
+    `pid` is its process, where it had one on this machine.
+    """
+
+    error: str
+    output: str = ""
+    cpu_s: float = 0.0
+    pid: int = -1
 
 
 class LinkReports(Protocol):
@@ -93,7 +107,7 @@ class ProviderReports(Protocol):
         """An instance can be spoken to; it says `Ready` or `Failed` next. Also for an adopted instance."""
         ...
 
-    def gone(self, key: str, error: str) -> None:
+    def gone(self, key: str, how: Exit) -> None:
         """An instance does not exist any more, for whatever reason, and its capacity is free.
 
         Reported once for every key that was started, also for one that was told to stop.
@@ -127,6 +141,10 @@ class Provider(Protocol):
 
     async def open(self, reports: ProviderReports) -> Inventory:
         """Begin to work; tells what exists."""
+        ...
+
+    def declare(self, nodes: Sequence[Node]) -> None:
+        """Make nodes that an app asks for, where `capabilities.declares`; those that are there already stay."""
         ...
 
     def start(self, spec: InstanceSpec) -> None:
@@ -187,8 +205,4 @@ class Values(Protocol):
 
     def encoded(self, value: Value) -> bytes:
         """The bytes that `read` would decode. Blocks, as `read` does."""
-        ...
-
-    def where(self, value: Value) -> Mapping[str, int]:
-        """Bytes of a value by the node that holds them; what lies in the value itself is not counted."""
         ...

@@ -17,11 +17,13 @@ import msgspec
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
 from fairlead.app.scenario import profiles_of, scenario_of
-from fairlead.engine.live.backends.local import LocalBackend
+from fairlead.engine.live.contracts import AppCode, Provider
+from fairlead.engine.live.data import LocalValues
 from fairlead.engine.live.gateway.served import Accepted
+from fairlead.engine.live.instances import Instances, SharedProvider
 from fairlead.engine.live.known import KnownApp, KnownApps, Source
-from fairlead.engine.live.limits import make_limiter
 from fairlead.engine.live.nodes import EmulatedNodes
+from fairlead.engine.live.providers.local import LocalProvider
 from fairlead.engine.live.records import RunHead, RunLog
 from fairlead.engine.live.runtime import Runtime
 from fairlead.engine.live.status import AppStatus, MonitorStatus, Status
@@ -92,10 +94,16 @@ class Host:
         options: How to serve.
         log: Gets a line for everything worth knowing.
         broken: See `Runtime`.
+        provider: Where instances of all apps run; None for this machine.
     """
 
     def __init__(
-        self, state: Path, options: Options, log: Log, broken: Callable[[Exception], None] | None = None
+        self,
+        state: Path,
+        options: Options,
+        log: Log,
+        broken: Callable[[Exception], None] | None = None,
+        provider: Provider | None = None,
     ) -> None:
         self._broken = broken
         self._state = state
@@ -104,6 +112,10 @@ class Host:
         self._log = log
         self._began = monotonic()
         self._store = Store.make(state / "values")
+        self._values = LocalValues(self._store)
+        if provider is None:
+            provider = LocalProvider(self._store, emulated=options.nodes, limits=options.limits)
+        self._shared = SharedProvider(provider)
         self._apps: dict[str, _Deployment] = {}
         self._former: dict[str, list[_Deployment]] = {}  # generations that finish what they have
         self._generation = _last_run(state)  # numbers go on where a former gateway ended, so that no id comes twice
@@ -121,6 +133,7 @@ class Host:
 
         After a restart those count that were served last: what the options name may have been replaced or removed.
         """
+        await self._shared.open()
         generation, known = self._known.read()
         self._generation = max(self._generation, generation)
         if known is None or not self._options.is_restart:
@@ -164,19 +177,19 @@ class Host:
 
     def read(self, value: Value) -> object:
         """What an answer stands for. May be called from any thread."""
-        return self._store.read(value)
+        return self._values.read(value)
 
     def encoded(self, value: Value) -> bytes:
         """An answer as MessagePack. May be called from any thread."""
-        return self._store.encoded(value)
+        return self._values.encoded(value)
 
     def size_bytes(self, value: Value) -> int:
         """How large an answer is as MessagePack."""
-        return self._store.size_bytes(value)
+        return self._values.size_bytes(value)
 
     def release(self, value: Value) -> None:
         """An answer has been read."""
-        self._store.drop(value)
+        self._values.release(value)
 
     # --- apps ------------------------------------------------------------------------------------------------------
 
@@ -293,6 +306,7 @@ class Host:
             await deployment.runtime.close()
         self._apps.clear()
         self._former.clear()
+        await self._shared.close()
         self._store.close()
 
     # --- inside ----------------------------------------------------------------------------------------------------
@@ -300,19 +314,10 @@ class Host:
     async def _start(self, source: Source, generation: int) -> _Deployment:
         manifest = source.snapshot.manifest
         scenario = self._scenario(source)
-        limiter = make_limiter(self._options.limits)
-        nodes = self._options.nodes
-        if nodes is not None:
-            nodes.require_limits(limiter.kind)
-        backend = LocalBackend(
-            str(source.file),
-            scenario.cluster,
-            limiter,
-            self._store,
-            self._log,
-            cpus=nodes.cpus if nodes is not None else {},
-            is_reserved=nodes is not None,
-            max_items=self._options.max_items,
+        self._shared.declare(scenario.cluster.nodes)
+        code = AppCode(str(source.file), source.file.name)
+        instances = Instances(
+            self._shared, self._values, code, generation, self._log, max_items=self._options.max_items
         )
         record = self._record(manifest, scenario, generation) if self._options.records else None
         watched = self._options.is_watched
@@ -320,7 +325,7 @@ class Host:
             runtime = Runtime(
                 manifest,
                 scenario,
-                backend,
+                instances,
                 self._log,
                 record,
                 broken=self._broken,
@@ -347,8 +352,8 @@ class Host:
         if make_policy(policy.name, policy.parameters).clairvoyant:
             what = f"{policy.name} with these parameters must know the future, which a live system does not."
             raise ConfigError(manifest.name, [Fault("policy", what)])
-        nodes = self._options.nodes
-        cluster = None if nodes is None else nodes.cluster
+        is_given = not self._shared.provider.capabilities.declares
+        cluster = Cluster(nodes=self._shared.inventory.nodes) if is_given else None
         scenario = scenario_of(manifest, profiles=profiles_of(source.snapshot), cluster=cluster)
         if self._options.overcommit is not None:
             scenario = replace(scenario, cluster=_overcommitted(scenario.cluster, self._options.overcommit))

@@ -1,4 +1,4 @@
-"""One app, served: the controller on the real clock, a back end that acts its effects out, and the values in between.
+"""One app, served: the controller on the real clock, instances that act its effects out, and the values in between.
 
 Everything happens on the thread of the event loop. Events that come in within one turn of the loop are handed to the
 controller together, as one instant; it is called when something happened or when it asked to be, never by polling.
@@ -19,9 +19,9 @@ from fairlead.engine.core import events as ev
 from fairlead.engine.core.books import NoRows, Recorder
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.site import prepare
-from fairlead.engine.live.backends.base import Backend
 from fairlead.engine.live.deadlines import Deadlines
 from fairlead.engine.live.fallback import fall_back
+from fairlead.engine.live.instances import Instances
 from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
 from fairlead.engine.live.routes import Route
@@ -32,7 +32,7 @@ from fairlead.engine.live.values import MOST_ITEMS, Ending, Outcome, Result, Val
 from fairlead.engine.live.warmup import WarmUp
 from fairlead.engine.live.watch import NodeWatch
 from fairlead.errors import ConfigError, FairleadError, Fault, PolicyError
-from fairlead.model import Refusal, Request
+from fairlead.model import Node, Refusal, Request
 from fairlead.policy import make_policy
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
 from fairlead.workload import Scenario
@@ -65,7 +65,7 @@ class Runtime:
     Args:
         manifest: The app.
         scenario: What the controller is told of it: cluster, functions, profiles, workflows, and the policies.
-        backend: Runs instances.
+        instances: Where functions run.
         log: Gets a line for everything worth knowing.
         record: Takes the run's records; None keeps none.
         seed: Of the policies' own randomness.
@@ -80,7 +80,7 @@ class Runtime:
         self,
         manifest: Manifest,
         scenario: Scenario,
-        backend: Backend,
+        instances: Instances,
         log: Log,
         record: RunLog | None = None,
         seed: int = 0,
@@ -96,11 +96,11 @@ class Runtime:
         self._signals_at = inf  # when the controller is next told what was seen
         self.manifest = manifest
         self.scenario = scenario
-        self._backend = backend
+        self._instances = instances
         self._log = log
         self._record = record
         self._routes = {spec.name: Route(spec) for spec in manifest.workflows}
-        self._transit = Transit(backend, max_items)
+        self._transit = Transit(instances.values, max_items)
         self._open = self._transit.open
         self._vcpus: dict[int, float] = {}  # by instance: its CPU limit now
         self._next_request = 0
@@ -125,12 +125,14 @@ class Runtime:
         names = (scenario.policy.name, own.name if own else "scaler")
         prepare((dispatcher, scaler), names, scenario, seed)
         rows = NoRows() if record is None else record
-        self.controller = Controller(scenario, dispatcher, scaler, None, names, rows, growable=())
+        self.controller = Controller(
+            scenario, dispatcher, scaler, None, names, rows, growable=instances.capabilities.growable
+        )
         self.tally = Tally(manifest, self.controller)
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
         self._pool = WarmPool(manifest, self.controller, self.order, log)
         self._warms_up = warms_up and manifest.warm_up
-        self._warm_up = WarmUp(manifest, backend, self._pool, log, self.lost)
+        self._warm_up = WarmUp(manifest, instances, self._pool, log, self.lost)
         self._obstacles = Obstacles(manifest, self.controller, self._pool)
         self._act: dict[type, Callable[..., None]] = {
             fx.StartInstance: self._start_instance,
@@ -153,7 +155,7 @@ class Runtime:
         self._loop = asyncio.get_running_loop()
         self._began = monotonic()
         self.started_unix = time()
-        await self._backend.open(self)
+        await self._instances.open(self)
         await self._begin_watch()
         self._pool.fill(is_patient=is_patient, is_scaled=self._scaling is not None)
         await self._pool.is_filled()
@@ -164,7 +166,8 @@ class Runtime:
         """Have the nodes watched. ConfigError where that was asked for and cannot be."""
         if self._is_watched is False or (self._is_watched is None and self._scaling is None):
             return
-        watch = NodeWatch(self._backend.places(), self._log)
+        places = [place for place in self._instances.places() if place.name in self.controller.nodes]
+        watch = NodeWatch(places, self._log)
         try:
             await asyncio.to_thread(watch.open)
         except FairleadError as error:
@@ -209,7 +212,7 @@ class Runtime:
 
     def cpu_s(self) -> Mapping[str, float]:
         """CPU time of each function's instances so far, as far as it is known."""
-        return self._backend.cpu_s()
+        return self._instances.cpu_s()
 
     def open_by_workflow(self) -> Counter[str]:
         """How many requests are on their way, by workflow."""
@@ -366,12 +369,12 @@ class Runtime:
             self._timer.cancel()
         if self._scaling is not None:
             self._scaling.close()
-        await self._backend.close()
+        await self._instances.close()
         self.controller.finish()
         if self._record is not None:
             self._record.close(self.now, self.controller.stale_events)
 
-    # --- the back end's side ---------------------------------------------------------------------------------------
+    # --- what is heard of instances and nodes -------------------------------------------------------------------
 
     def ready(self, instance: int) -> None:
         """An instance has started."""
@@ -388,12 +391,31 @@ class Runtime:
         self._pool.stopped(instance, error)
         self._note(ev.InstanceLost(instance, error))
 
-    def finished(self, batch: int, results: Sequence[Result], work_s: float) -> None:
+    def ended(self, instance: int) -> None:
+        """An instance that was stopped is gone."""
+
+    def resize_refused(self, instance: int, vcpus: float, reason: str) -> None:
+        """An instance keeps its CPU limit."""
+        self._vcpus[instance] = vcpus
+
+    def node_joined(self, node: Node) -> None:
+        """A node can be used."""
+        self._note(ev.NodeJoined(node))
+
+    def node_changed(self, node: Node) -> None:
+        """A node has other capacities."""
+
+    def node_lost(self, name: str, reason: str) -> None:
+        """A node is gone, with what ran there."""
+        self._log(f"node {name} was lost: {reason}")
+        self._note(ev.NodeLost(name))
+
+    def finished(self, batch: int, results: Sequence[Result], work_s: float, transfer_s: float = 0.0) -> None:
         """A batch has ended: its instance has nothing to do until the controller knows."""
         if batch < 0:
             self._warm_up.finished(batch, results)
             return
-        found = self._transit.finish(batch, results, self.now)
+        found = self._transit.finish(batch, results, self.now, transfer_s)
         if found is None:
             return
         running, event = found
@@ -509,18 +531,18 @@ class Runtime:
         configuration = msgspec.structs.replace(effect.configuration, memory_gb=memory_gb)
         self._vcpus[effect.instance] = configuration.vcpus
         self._pool.started(effect.instance, effect.function)
-        self._backend.start(effect.instance, effect.function, configuration, effect.node)
+        self._instances.start(effect.instance, effect.function, configuration, effect.node, effect.device)
 
     def _run_batch(self, effect: fx.RunBatch) -> None:
         instance = self.controller.running[effect.batch]
         vcpus = effect.configuration.vcpus
         if self._vcpus.get(effect.instance) != vcpus:
             self._vcpus[effect.instance] = vcpus
-            self._backend.resize(effect.instance, vcpus)
+            self._instances.resize(effect.instance, vcpus)
         predicted_s = self.tally.predict_s(effect.function, effect.configuration, effect.node)
         keys, inputs = self._transit.begin(effect, instance.start, instance.cold_s, self.now, predicted_s)
         if inputs:
-            self._backend.run(effect.batch, effect.instance, keys, inputs)
+            self._instances.run(effect.batch, effect.instance, keys, inputs)
         else:  # all of them ended while the instance started
             self.finished(effect.batch, (), 0.0)
 
@@ -529,22 +551,23 @@ class Runtime:
         self._vcpus.pop(effect.instance, None)
         self._pool.stopped(effect.instance)
         self._warm_up.lost(effect.instance, "it was stopped")
-        self._backend.stop(effect.instance, now=effect.batch >= 0)
+        self._instances.stop(effect.instance, now=effect.batch >= 0)
 
     def _stop_batch(self, effect: fx.StopBatch) -> None:
-        """A process cannot be told to leave off: it ends, and is lost to the controller."""
+        """An instance that cannot be told to leave off ends, and is lost to the controller."""
         running = self._transit.forget(effect.batch)
-        if running is not None:
+        if running is not None and not self._instances.abort(effect.batch, running.effect.instance):
             instance = running.effect.instance
-            self._backend.stop(instance, now=True)
+            self._instances.stop(instance, now=True)
             self.lost(instance, "the batch that it ran was given up")
 
     def _add_node(self, effect: fx.AddNode) -> None:
-        """Not asked for while the controller is told that no kind of node can be added."""
-        self._log(f"a node of kind {effect.kind} was asked for: this back end has a fixed set of nodes")
+        """Ask for a node of one of the kinds that the provider can add; the controller asks for no other."""
+        self._instances.grow(effect.kind)
 
     def _remove_node(self, effect: fx.RemoveNode) -> None:
-        """Nothing runs there any more, and the controller places nothing there: nothing is left to do."""
+        """Give back a node on which nothing runs any more."""
+        self._instances.shrink(effect.node)
 
     def _answer(self, effect: fx.Answer) -> None:
         state = self._open.pop(effect.request)

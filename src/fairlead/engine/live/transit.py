@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.progress import RequestState
-from fairlead.engine.live.backends.base import Backend
+from fairlead.engine.live.contracts import Values
 from fairlead.engine.live.routes import Outputs, Route
 from fairlead.engine.live.store import INLINE_BYTES, names
 from fairlead.engine.live.values import MOST_ITEMS, Ending, Result, Value, check_items, split
@@ -71,8 +71,8 @@ class Batch:
 class Transit:
     """Every open request and every batch under way. `max_items` is how many items a list may give to a map stage."""
 
-    def __init__(self, backend: Backend, max_items: int = MOST_ITEMS) -> None:
-        self._backend = backend
+    def __init__(self, values: Values, max_items: int = MOST_ITEMS) -> None:
+        self._values = values
         self._max_items = max_items
         self.open: dict[int, OpenRequest] = {}
         self._leaving: dict[int, OpenRequest] = {}  # ended, but an instance may still read what they hold
@@ -90,10 +90,10 @@ class Transit:
         if not isinstance(value, bytes):
             return value, 1
         if not route.spec.splits_input:
-            return self._backend.put(value), 1
+            return self._values.put(value), 1
         check_items(value, self._max_items)
         items = split(value)
-        return [item if len(item) <= INLINE_BYTES else self._backend.put(item) for item in items], len(items)
+        return [item if len(item) <= INLINE_BYTES else self._values.put(item) for item in items], len(items)
 
     def begin(
         self, effect: fx.RunBatch, start: float, cold_s: float, now: float, predicted_s: float
@@ -116,12 +116,14 @@ class Transit:
         self._batches[effect.batch] = Batch(effect, members, now, predicted_s)
         return keys, inputs
 
-    def finish(self, batch: int, results: Sequence[Result], now: float) -> tuple[Batch, ev.Finished] | None:
+    def finish(
+        self, batch: int, results: Sequence[Result], now: float, transfer_s: float = 0.0
+    ) -> tuple[Batch, ev.Finished] | None:
         """A batch has ended: keep what it gave for the stages after it. None if nobody waits for it any more."""
         running = self._batches.pop(batch, None)
         if running is None:
             for result in results:
-                self._backend.release(result.value)
+                self._values.release(result.value)
             return None
         # Of a batch in which nobody was left, nothing is learned: its time is what was believed of it.
         elapsed_s = now - running.started if running.members else running.predicted_s
@@ -131,7 +133,8 @@ class Transit:
         outcomes = [ev.Outcome()] * len(running.effect.invocations)
         for place, result in zip(running.members, results, strict=True):
             outcomes[place] = self._keep(running.effect.invocations[place], result, elapsed_s)
-        return running, ev.Finished(batch, elapsed_s, 0.0, tuple(outcomes))
+        transfer_s = min(transfer_s, elapsed_s)
+        return running, ev.Finished(batch, elapsed_s - transfer_s, transfer_s, tuple(outcomes))
 
     def forget(self, batch: int) -> Batch | None:
         """A batch will not end: nothing reads its inputs any more."""
@@ -153,7 +156,7 @@ class Transit:
         self._let_go(invocation)
         state = self.open.get(invocation.request)
         if state is None:
-            self._backend.release(result.value)
+            self._values.release(result.value)
             return ev.Outcome() if result.ok else ev.Outcome(False, error=result.error)
         state.run_s += elapsed_s
         if not result.ok:
@@ -162,7 +165,7 @@ class Transit:
         if stage.splits:  # the worker sees to both; a broken one must not do harm
             length = len(result.value) if isinstance(result.value, list | tuple) else -1
             if length != result.items or length > self._max_items:
-                self._backend.release(result.value)
+                self._values.release(result.value)
                 return ev.Outcome(False, error=f"it gave no list of at most {self._max_items} items to a map")
         state.outputs[stage.name, invocation.item] = result.value
         if stage.splits:
@@ -188,4 +191,4 @@ class Transit:
         kept = set() if answer is None else set(names(answer))
         for value in (state.given, *state.outputs.values()):
             if not isinstance(value, bytes) and kept.isdisjoint(names(value)):
-                self._backend.release(value)
+                self._values.release(value)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from fairlead.app.manifest import Manifest
-from fairlead.engine.live.backends.base import Backend
+from fairlead.engine.live.instances import Instances
 from fairlead.engine.live.measuring.bench import UnmeasurableError
 from fairlead.engine.live.measuring.examples import Examples, collect
 from fairlead.engine.live.pool import WarmPool
@@ -24,7 +24,7 @@ class WarmUp:
 
     Args:
         manifest: The app.
-        backend: Runs the batches.
+        instances: Run the batches.
         pool: Knows which instances are ready.
         log: Told of examples that fail; an app whose example fails is served nevertheless.
         lost: Told of an instance that had to be stopped.
@@ -33,13 +33,13 @@ class WarmUp:
     def __init__(
         self,
         manifest: Manifest,
-        backend: Backend,
+        instances: Instances,
         pool: WarmPool,
         log: Callable[[str], None],
         lost: Callable[[int, str], None],
     ) -> None:
         self._manifest = manifest
-        self._backend = backend
+        self._instances = instances
         self._pool = pool
         self._log = log
         self._lost = lost
@@ -59,12 +59,12 @@ class WarmUp:
         except TimeoutError:
             self._log(f"the examples took more than {limit_s:g} s; requests are served without the rest of them")
             for instance, _ in list(self._running.values()):
-                self._backend.stop(instance, now=True)
+                self._instances.stop(instance, now=True)
                 self._lost(instance, f"an example took more than {limit_s:g} s")
         finally:
             for values in examples.outputs.values():
                 for value in values:
-                    self._backend.release(value)
+                    self._instances.values.release(value)
         for function, error in examples.faults.items():
             self._log(f"function {function} failed on an example: {error}")
 
@@ -93,7 +93,7 @@ class WarmUp:
         self._next_batch -= 1
         waiting: asyncio.Future[Sequence[Result]] = asyncio.get_running_loop().create_future()
         self._running[batch] = instances[0], waiting
-        self._backend.run(batch, instances[0], [stage], [argument])
+        self._instances.run(batch, instances[0], [stage], [argument])
         results = await waiting
         if len(results) != 1 or not results[0].ok:
             self._release(results)
@@ -102,4 +102,4 @@ class WarmUp:
 
     def _release(self, results: Sequence[Result]) -> None:
         for result in results:
-            self._backend.release(result.value)
+            self._instances.values.release(result.value)

@@ -2,7 +2,7 @@
 
 Started as `python -m fairlead.engine.live.worker FD PID`. It ends with its gateway: by the end of the channel, and by a
 signal of the kernel where the function hangs. What the function prints goes to the gateway's log, never to the channel.
-`node/instance.py` is the same for instances that dial their gateway.
+`links/instance.py` is the same for instances that dial their gateway.
 """
 
 import ctypes
@@ -91,7 +91,7 @@ def serve(channel: Talk, app: App, function: AppFunction, store: Store, max_item
 
 def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: int = MOST_ITEMS) -> Done:
     """One batch: every invocation gets a result of its own, whatever happens."""
-    arrived = began = perf_counter()
+    began = perf_counter()
     try:
         arguments = [store.read(value) for value in batch.inputs]
         began = perf_counter()
@@ -108,7 +108,7 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
         results = [
             _result(app, stage, output, store, max_items) for stage, output in zip(batch.stages, outputs, strict=True)
         ]
-    return Done(batch.batch, work_s, tuple(results), batch.generation, began - arrived)
+    return Done(batch.batch, work_s, tuple(results), batch.generation)
 
 
 def _all_failed(batch: Batch, work_s: float, error: str) -> Done:

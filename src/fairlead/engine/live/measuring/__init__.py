@@ -1,6 +1,5 @@
 """Measuring the functions of an app with real instances: what `fairlead profile` does, and `serve` briefly."""
 
-from fairlead.engine.live.measuring.bench import Measurable
 from fairlead.engine.live.measuring.measure import QUICK, Effort, Measurement, measure
 
-__all__ = ["QUICK", "Effort", "Measurable", "Measurement", "measure"]
+__all__ = ["QUICK", "Effort", "Measurement", "measure"]

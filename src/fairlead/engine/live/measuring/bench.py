@@ -1,33 +1,16 @@
-"""A back end as something to await: start an instance, run a batch, and how long it took."""
+"""Instances as something to await: start an instance, run a batch, and how long it took."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from fairlead.engine.live.backends.base import Backend
-from fairlead.engine.live.limits import Usage
+from fairlead.engine.live.instances import Instances
 from fairlead.engine.live.values import Result, Value
 from fairlead.errors import FairleadError
-from fairlead.model import Configuration
+from fairlead.model import Configuration, Node
 
 T = TypeVar("T")
-
-
-class Measurable(Backend, Protocol):
-    """A back end that also tells what instances took and used."""
-
-    def started(self, instance: int) -> tuple[float, float]:
-        """How long an instance that is ready took to load its code, and for its `setup`."""
-        ...
-
-    def usage(self, instance: int) -> Usage:
-        """What an instance has used so far."""
-        ...
-
-    def size_bytes(self, value: Value) -> int:
-        """How large a value is, wherever it is kept."""
-        ...
 
 
 class UnmeasurableError(FairleadError):
@@ -35,10 +18,10 @@ class UnmeasurableError(FairleadError):
 
 
 class Bench:
-    """Hears what a back end reports, and wakes whoever waits for it. Times are taken when the report comes."""
+    """Hears what is reported of instances, and wakes whoever waits for it. Times are taken when the report comes."""
 
-    def __init__(self, backend: Measurable, clock: Callable[[], float]) -> None:
-        self.backend = backend
+    def __init__(self, instances: Instances, clock: Callable[[], float]) -> None:
+        self.instances = instances
         self._clock = clock
         self._numbers = count(1)
         self._starts: dict[int, asyncio.Future[float]] = {}
@@ -49,7 +32,7 @@ class Bench:
         """An instance has started."""
         _resolve(self._starts.pop(instance, None), self._clock())
 
-    def finished(self, batch: int, results: Sequence[Result], work_s: float) -> None:
+    def finished(self, batch: int, results: Sequence[Result], work_s: float, transfer_s: float = 0.0) -> None:
         """A batch has ended."""
         self._running = {instance: running for instance, running in self._running.items() if running != batch}
         _resolve(self._runs.pop(batch, None), (self._clock(), results))
@@ -59,6 +42,24 @@ class Bench:
         _refuse(self._starts.pop(instance, None), error)
         _refuse(self._runs.pop(self._running.pop(instance, -1), None), error)
 
+    def ended(self, instance: int) -> None:
+        """An instance that was told to stop exists no more."""
+
+    def resize_refused(self, instance: int, vcpus: float, reason: str) -> None:
+        """Sizes that cannot be had cannot be measured."""
+        self.lost(instance, f"it cannot have another size: {reason}")
+
+    def node_joined(self, node: Node) -> None:
+        """Measuring goes on where it began."""
+
+    def node_changed(self, node: Node) -> None:
+        """Measuring goes on where it began."""
+
+    def node_lost(self, name: str, reason: str) -> None:
+        """Nothing that runs there is heard of again."""
+        for instance in list({*self._starts, *self._running}):
+            self.lost(instance, f"node {name} was lost: {reason}")
+
     async def start(
         self, function: str, configuration: Configuration, node: str, limit_s: float | None
     ) -> tuple[int, float]:
@@ -66,11 +67,11 @@ class Bench:
         instance = next(self._numbers)
         self._starts[instance] = waiting = asyncio.get_running_loop().create_future()
         began = self._clock()
-        self.backend.start(instance, function, configuration, node)
+        self.instances.start(instance, function, configuration, node)
         try:
             ended = await _within(waiting, limit_s, "it did not start")
         except UnmeasurableError:
-            self.backend.stop(instance, now=True)
+            self.instances.stop(instance, now=True)
             raise
         return instance, ended - began
 
@@ -85,12 +86,12 @@ class Bench:
         self._runs[batch] = waiting = asyncio.get_running_loop().create_future()
         self._running[instance] = batch
         began = self._clock()
-        self.backend.run(batch, instance, stages, inputs)
+        self.instances.run(batch, instance, stages, inputs)
         ended, results = await _within(waiting, limit_s, "a run did not end")
         failed = next((result for result in results if not result.ok), None)
         if failed is not None:
             for result in results:
-                self.backend.release(result.value)
+                self.instances.values.release(result.value)
             raise UnmeasurableError(failed.error or "it failed")
         return results, ended - began
 

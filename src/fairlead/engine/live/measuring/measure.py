@@ -12,7 +12,8 @@ from time import perf_counter
 import msgspec
 
 from fairlead.app.manifest import FunctionSpec, Manifest
-from fairlead.engine.live.measuring.bench import Bench, Measurable, UnmeasurableError
+from fairlead.engine.live.instances import Instances
+from fairlead.engine.live.measuring.bench import Bench, UnmeasurableError
 from fairlead.engine.live.measuring.examples import Examples, collect
 from fairlead.engine.live.measuring.machine import OthersMeter, cpu_name
 from fairlead.engine.live.measuring.samples import StopRule, mean, percentile, pooled_noise
@@ -51,26 +52,26 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 async def measure(
     manifest: Manifest,
-    backend: Measurable,
+    instances: Instances,
     *,
     effort: Effort = Effort(),
     functions: Collection[str] | None = None,
     limits: str = "",
     watch: Watch = lambda share, doing: None,
 ) -> Measurement:
-    """Measure the functions of an app on a back end of its own, which is opened and closed here.
+    """Measure the functions of an app on instances of its own, which are started and stopped here.
 
     Takes about the budget, and longer where a few runs of a slow function already do. `functions` names those wanted.
     `limits` is how CPU limits are kept, for the record.
     """
-    bench = Bench(backend, perf_counter)
+    bench = Bench(instances, perf_counter)
     others = OthersMeter()
-    await backend.open(bench)
+    await instances.open(bench)
     try:
         found, skipped = await _Session(manifest, bench, effort, watch).measure(functions)
     finally:
-        await backend.close()
-    cores = sum(node.vcpus for node in backend.capacity().nodes)
+        await instances.close()
+    cores = sum(node.vcpus for node in instances.nodes)
     machine = Machine(cpu=cpu_name(), cores=max(1, round(cores)), limits=limits, others_share=others.share())
     profiles = MeasuredProfiles(app=manifest.name, machine=machine, functions=found)
     return Measurement(profiles=profiles, skipped=skipped)
@@ -82,13 +83,13 @@ class _Session:
     def __init__(self, manifest: Manifest, bench: Bench, effort: Effort, watch: Watch) -> None:
         self._manifest = manifest
         self._bench = bench
-        self._backend = bench.backend
+        self._running = bench.instances
         self._effort = effort
         self._watch = watch
         self._began = perf_counter()
         self._specs = {spec.name: spec for spec in manifest.functions}
         # The fastest node, and of those the largest: what is measured there holds elsewhere by the nodes' speeds.
-        self._node: Node = max(self._backend.capacity().nodes, key=lambda node: (node.speed, node.vcpus))
+        self._node: Node = max(self._running.nodes, key=lambda node: (node.speed, node.vcpus))
         self._instances: dict[str, int] = {}
 
     async def measure(self, functions: Collection[str] | None) -> tuple[dict[str, MeasuredFunction], dict[str, str]]:
@@ -104,11 +105,11 @@ class _Session:
                 skipped[name] = str(error)
             instance = self._instances.pop(name, None)
             if instance is not None:
-                self._backend.stop(instance, now=True)
+                self._running.stop(instance, now=True)
         self._watch(1.0, "done")
         for values in (*examples.outputs.values(), *([v for _, v in pairs] for pairs in examples.inputs.values())):
             for value in values:
-                self._backend.release(value)
+                self._running.values.release(value)
         return found, skipped
 
     async def _call(self, function: str, stage: str, argument: Value) -> Result:
@@ -120,7 +121,7 @@ class _Session:
         try:
             (result,) = await self._run(spec, [stage], [argument])
         except UnmeasurableError:  # it may be gone, or hang: the next call gets another
-            self._backend.stop(self._instances.pop(function), now=True)
+            self._running.stop(self._instances.pop(function), now=True)
             raise
         return result
 
@@ -154,7 +155,7 @@ class _Session:
 
         The latter are none where the machine does not tell.
         """
-        self._backend.resize(self._instances[spec.name], configuration.vcpus)
+        self._running.resize(self._instances[spec.name], configuration.vcpus)
         stages, inputs = examples.batch(spec.name, configuration.batch)
         until = perf_counter() + limit_s
         for _ in range(_WARM_UP_RUNS):
@@ -162,10 +163,10 @@ class _Session:
             if perf_counter() > until:
                 break
         samples: list[float] = []
-        used = [self._backend.usage(self._instances[spec.name]).cpu_s]
+        used = [self._running.usage(self._instances[spec.name]).cpu_s]
         while not self._effort.rule.is_enough(samples, is_late=perf_counter() > until):
             samples.append(await self._timed(spec, stages, inputs) * self._node.speed)
-            used.append(self._backend.usage(self._instances[spec.name]).cpu_s)
+            used.append(self._running.usage(self._instances[spec.name]).cpu_s)
         known = [each for each in used if each is not None]
         return samples, [after - before for before, after in pairwise(known)] if len(known) == len(used) else []
 
@@ -180,8 +181,8 @@ class _Session:
                 spec.name, self._with_memory(spec, least), self._node.name, spec.start_limit_s
             )
             totals.append(seconds * self._node.speed)
-            parts.append(self._backend.started(instance))
-            self._backend.stop(instance, now=True)
+            parts.append(self._running.started(instance))
+            self._running.stop(instance, now=True)
         load_s, setup_s = (mean([part[i] for part in parts]) * self._node.speed for i in (0, 1))
         return ColdStart(
             mean_s=mean(totals),
@@ -208,8 +209,8 @@ class _Session:
             else Point(batch=c.batch, vcpus=c.vcpus, mean_s=predicted[c], is_predicted=True)
             for c in declared
         ]
-        peak = self._backend.usage(self._instances[spec.name]).peak_bytes or 0
-        sizes = [self._backend.size_bytes(value) for value in examples.outputs[spec.name]]
+        peak = self._running.usage(self._instances[spec.name]).peak_bytes or 0
+        sizes = [self._running.values.size_bytes(value) for value in examples.outputs[spec.name]]
         return MeasuredFunction(
             points=tuple(points),
             cold_start=cold_start,
@@ -231,7 +232,7 @@ class _Session:
     async def _timed(self, spec: FunctionSpec, stages: Sequence[str], inputs: Sequence[Value]) -> float:
         results = await self._run(spec, stages, inputs)
         for result in results:
-            self._backend.release(result.value)
+            self._running.values.release(result.value)
         await asyncio.sleep(0)  # lets progress and signals in where runs are very short
         return self._last_s
 

@@ -1,4 +1,4 @@
-"""An instance that dials its gateway: `python -m fairlead.engine.live.node.instance FD PID`, started by an agent.
+"""An instance that dials its gateway: `python -m fairlead.engine.live.links.instance FD PID`, started by an agent.
 
 FD is the connection to the agent: it brings the address of the gateway and a credential, which so appear on no command
 line and in no environment. Its end is the order to end.

@@ -1,1 +1,0 @@
-"""Where instances run: processes of this machine."""

@@ -1,0 +1,394 @@
+"""The instances of one deployment: started through the provider that all deployments share, and spoken to by links.
+
+The runtime knows its instances by number. Outside they have keys that no other deployment, and no former gateway, has
+given out.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from fairlead.engine.live.contracts import (
+    AppCode,
+    Capabilities,
+    Exit,
+    InstanceSpec,
+    Inventory,
+    Link,
+    Provider,
+    Values,
+)
+from fairlead.engine.live.limits import Usage
+from fairlead.engine.live.values import MOST_ITEMS, Result, Value
+from fairlead.engine.live.wire import Batch, Done, Failed, Ready
+from fairlead.model import Configuration, Node
+from fairlead.monitor import Place
+
+Log = Callable[[str], None]
+
+_FIRST_DELAY_S, _MOST_DELAY_S = 0.1, 10.0  # between starts of a function that keeps failing to start
+_GRACE_S = 2.0  # for an idle instance to end by itself
+
+
+class Reports(Protocol):
+    """Who is told what happens to the instances of a deployment."""
+
+    def ready(self, instance: int) -> None:
+        """The instance has started."""
+        ...
+
+    def finished(self, batch: int, results: Sequence[Result], work_s: float, transfer_s: float = 0.0) -> None:
+        """A batch has ended; `work_s` is how long the function itself took, `transfer_s` how long its inputs."""
+        ...
+
+    def lost(self, instance: int, error: str) -> None:
+        """The instance ended by itself, or could not start, with whatever ran on it."""
+        ...
+
+    def ended(self, instance: int) -> None:
+        """An instance that was told to stop exists no more."""
+        ...
+
+    def resize_refused(self, instance: int, vcpus: float, reason: str) -> None:
+        """An instance keeps this many vCPUs."""
+        ...
+
+    def node_joined(self, node: Node) -> None:
+        """A node can be used, for the first time or again."""
+        ...
+
+    def node_changed(self, node: Node) -> None:
+        """A node has other capacities."""
+        ...
+
+    def node_lost(self, name: str, reason: str) -> None:
+        """A node is gone, with all instances there."""
+        ...
+
+
+class SharedProvider:
+    """One provider, and the deployments that use it."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.inventory = Inventory(())
+        self._deployments: dict[int, Instances] = {}
+
+    async def open(self) -> None:
+        """Begin to work."""
+        self.inventory = await self.provider.open(self)
+
+    def declare(self, nodes: Sequence[Node]) -> None:
+        """Make the nodes that an app asks for, where the provider does that."""
+        if self.provider.capabilities.declares:
+            self.provider.declare(nodes)
+            self._set_nodes({**self._nodes(), **{node.name: node for node in nodes}})
+
+    def join(self, deployment: "Instances", generation: int) -> None:
+        """Reports of this generation's instances, and of all nodes, go to this deployment from now on."""
+        self._deployments[generation] = deployment
+
+    def leave(self, generation: int) -> None:
+        """A deployment has ended."""
+        self._deployments.pop(generation, None)
+
+    async def close(self, *, keep: bool = False) -> None:
+        """End every instance, unless they are to be kept."""
+        await self.provider.close(keep=keep)
+
+    # --- what the provider tells -----------------------------------------------------------------------------------
+
+    def connected(self, key: str, link: Link) -> None:
+        """An instance can be spoken to."""
+        deployment = self._of(key)
+        if deployment is None:
+            self.provider.stop(key, 0.0)
+        else:
+            deployment.connected(key, link)
+
+    def gone(self, key: str, how: Exit) -> None:
+        """An instance exists no more."""
+        deployment = self._of(key)
+        if deployment is not None:
+            deployment.gone(key, how)
+
+    def resize_refused(self, key: str, vcpus: float, reason: str) -> None:
+        """An instance keeps its CPU limit."""
+        deployment = self._of(key)
+        if deployment is not None:
+            deployment.resize_refused(key, vcpus, reason)
+
+    def node_joined(self, node: Node) -> None:
+        """A node can be used."""
+        self._set_nodes({**self._nodes(), node.name: node})
+        for deployment in list(self._deployments.values()):
+            deployment.reports.node_joined(node)
+
+    def node_changed(self, node: Node) -> None:
+        """A node has other capacities."""
+        self._set_nodes({**self._nodes(), node.name: node})
+        for deployment in list(self._deployments.values()):
+            deployment.reports.node_changed(node)
+
+    def node_lost(self, name: str, reason: str) -> None:
+        """A node is gone."""
+        self._set_nodes({other: node for other, node in self._nodes().items() if other != name})
+        for deployment in list(self._deployments.values()):
+            deployment.node_lost(name, reason)
+
+    def _nodes(self) -> dict[str, Node]:
+        return {node.name: node for node in self.inventory.nodes}
+
+    def _set_nodes(self, nodes: Mapping[str, Node]) -> None:
+        self.inventory = Inventory(tuple(nodes.values()), self.inventory.instances)
+
+    def _of(self, key: str) -> "Instances | None":
+        return self._deployments.get(int(key.partition(".")[0]))
+
+
+class Instances:
+    """Starts, stops and speaks to the instances of one generation of an app.
+
+    Args:
+        shared: Where they live.
+        values: Where their data lies.
+        code: What they load.
+        generation: Of this deployment; no other one of this gateway or its predecessors had it.
+        log: Gets a line for everything worth knowing, such as the last words of an instance that died.
+        max_items: How many items an output may give to a map stage.
+    """
+
+    def __init__(
+        self,
+        shared: SharedProvider,
+        values: Values,
+        code: AppCode,
+        generation: int,
+        log: Log,
+        *,
+        max_items: int = MOST_ITEMS,
+    ) -> None:
+        self.values = values
+        self._shared = shared
+        self._provider = shared.provider
+        self._code = code
+        self._generation = generation
+        self._log = log
+        self._max_items = max_items
+        self._members: dict[int, _Member] = {}  # those that may run batches, or will
+        self._ending: dict[int, _Member] = {}  # those that were told to stop
+        self._failures: dict[str, int] = {}  # by function: starts that failed in a row
+        self._spent_s: dict[str, float] = {}  # by function: CPU time of those that have ended
+        self._emptied: asyncio.Event | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the provider can do."""
+        return self._provider.capabilities
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that the provider has now."""
+        return self._shared.inventory.nodes
+
+    async def open(self, reports: Reports) -> None:
+        """Get ready to start instances."""
+        self.reports = reports
+        self._loop = asyncio.get_running_loop()
+        self._shared.join(self, self._generation)
+
+    def places(self) -> Sequence[Place]:
+        """Where the nodes are on this machine; none of those that are elsewhere."""
+        return self._provider.places()
+
+    def start(self, instance: int, function: str, configuration: Configuration, node: str, device: int = -1) -> None:
+        """Start an instance, with a delay where starts of its function failed; it reports `ready` or `lost`."""
+        spec = InstanceSpec(
+            key=f"{self._generation}.{instance}",
+            code=self._code,
+            function=function,
+            node=node,
+            vcpus=configuration.vcpus,
+            memory_gb=configuration.memory_gb,
+            max_items=self._max_items,
+            device=device,
+        )
+        member = self._members[instance] = _Member(self, instance, spec)
+        failures = self._failures.get(function, 0)
+        delay_s = min(_MOST_DELAY_S, _FIRST_DELAY_S * 2 ** (failures - 1)) if failures else 0.0
+        member.starting = self._loop.call_later(delay_s, member.start)
+
+    def run(self, batch: int, instance: int, stages: Sequence[str], inputs: Sequence[Value]) -> None:
+        """Run a batch on an instance that is ready: one "workflow/stage" and one input per invocation."""
+        link = self._members[instance].link
+        assert link is not None, "only instances that are ready run batches"
+        try:
+            link.run(Batch(batch, stages, inputs))
+        except ValueError as error:  # too large
+            failed = [Result(False, error=str(error))] * len(inputs)
+            self._loop.call_soon(self.reports.finished, batch, failed, 0.0)
+
+    def abort(self, batch: int, instance: int) -> bool:
+        """Make an instance leave off a batch; False where it has to be stopped instead."""
+        member = self._members.get(instance)
+        return member is not None and member.link is not None and member.link.abort(batch)
+
+    def resize(self, instance: int, vcpus: float) -> None:
+        """Give a running instance another CPU limit."""
+        member = self._members.get(instance)
+        if member is not None:
+            self._provider.resize(member.spec.key, vcpus)
+
+    def stop(self, instance: int, now: bool) -> None:
+        """End an instance: at once, or after what it runs. Its end is reported by `ended`."""
+        member = self._members.pop(instance, None)
+        if member is None:
+            return
+        if member.starting is not None:
+            member.starting.cancel()
+            self._loop.call_soon(self.reports.ended, instance)
+        else:
+            self._ending[instance] = member
+            self._provider.stop(member.spec.key, 0.0 if now else _GRACE_S)
+
+    def grow(self, kind: str) -> None:
+        """Ask for one more node of a kind."""
+        self._provider.grow(kind)
+
+    def shrink(self, node: str) -> None:
+        """Give a node back on which nothing of this deployment runs any more."""
+        self._provider.shrink(node)
+
+    def cpu_s(self) -> Mapping[str, float]:
+        """CPU time that the instances of each function have used so far, ended ones included, where it is known."""
+        found = dict(self._spent_s)
+        for member in (*self._members.values(), *self._ending.values()):
+            used_s = self._provider.usage(member.spec.key).cpu_s or 0.0
+            found[member.spec.function] = found.get(member.spec.function, 0.0) + used_s
+        return found
+
+    def started(self, instance: int) -> tuple[float, float]:
+        """How long an instance that is ready took to load its code, and for its `setup`."""
+        return self._members[instance].started
+
+    def usage(self, instance: int) -> Usage:
+        """What an instance has used so far."""
+        return self._provider.usage(self._members[instance].spec.key)
+
+    def keys(self, function: str) -> list[str]:
+        """The keys of a function's instances that were not told to stop."""
+        return [member.spec.key for member in self._members.values() if member.spec.function == function]
+
+    async def close(self) -> None:
+        """End every instance, and wait until they are gone."""
+        for instance in list(self._members):
+            self.stop(instance, now=True)
+        for member in self._ending.values():  # those that still had their grace
+            self._provider.stop(member.spec.key, 0.0)
+        if self._ending:
+            self._emptied = asyncio.Event()
+            await self._emptied.wait()
+        self._shared.leave(self._generation)
+
+    # --- what the provider tells -----------------------------------------------------------------------------------
+
+    def connected(self, key: str, link: Link) -> None:
+        """An instance can be spoken to."""
+        member = self._members.get(_number(key))
+        if member is not None:
+            member.link = link
+            link.open(member)
+
+    def gone(self, key: str, how: Exit) -> None:
+        """An instance exists no more."""
+        instance = _number(key)
+        member = self._ending.pop(instance, None)
+        if member is not None:
+            self._spend(member, how)
+            self.reports.ended(instance)
+            if not self._ending and self._emptied is not None:
+                self._emptied.set()
+            return
+        member = self._members.pop(instance, None)
+        if member is None:
+            return
+        self._spend(member, how)
+        function = member.spec.function
+        if not member.is_ready:
+            self._failures[function] = self._failures.get(function, 0) + 1
+        error = member.error or how.error
+        last_words = f"; its last output:\n{how.output}" if how.output else ""
+        self._log(f"instance {instance} of {function}: {error}{last_words}")
+        self.reports.lost(instance, error)
+
+    def resize_refused(self, key: str, vcpus: float, reason: str) -> None:
+        """An instance keeps its CPU limit."""
+        instance = _number(key)
+        if instance in self._members:
+            self.reports.resize_refused(instance, vcpus, reason)
+
+    def node_lost(self, name: str, reason: str) -> None:
+        """A node is gone: nothing more is heard of its instances."""
+        for members in (self._members, self._ending):
+            for instance in [i for i, member in members.items() if member.spec.node == name]:
+                member = members.pop(instance)
+                if member.starting is not None:
+                    member.starting.cancel()
+        if not self._ending and self._emptied is not None:
+            self._emptied.set()
+        self.reports.node_lost(name, reason)
+
+    def heard(self, member: "_Member", message: Ready | Failed | Done) -> None:
+        """An instance said something."""
+        if self._members.get(member.instance) is not member:
+            if isinstance(message, Done):  # it was stopped: nothing waits for this
+                for result in message.results:
+                    self.values.release(result.value)
+        elif isinstance(message, Done):
+            for result in message.results:
+                self.values.hold(result.value)
+            self.reports.finished(message.batch, message.results, message.work_s, message.transfer_s)
+        elif isinstance(message, Ready):
+            self._failures.pop(member.spec.function, None)
+            member.is_ready = True
+            member.started = (message.load_s, message.setup_s)
+            self.reports.ready(member.instance)
+        else:
+            member.error = message.error
+
+    def launch(self, member: "_Member") -> None:
+        """Have the provider start an instance."""
+        self._provider.start(member.spec)
+
+    def _spend(self, member: "_Member", how: Exit) -> None:
+        function = member.spec.function
+        self._spent_s[function] = self._spent_s.get(function, 0.0) + how.cpu_s
+
+
+class _Member:
+    """One instance of a deployment, as its link knows it."""
+
+    __slots__ = ("_owner", "error", "instance", "is_ready", "link", "spec", "started", "starting")
+
+    def __init__(self, owner: Instances, instance: int, spec: InstanceSpec) -> None:
+        self._owner = owner
+        self.instance = instance
+        self.spec = spec
+        self.link: Link | None = None
+        self.starting: asyncio.TimerHandle | None = None
+        self.is_ready = False
+        self.started = (0.0, 0.0)
+        self.error: str | None = None
+
+    def start(self) -> None:
+        """Its turn has come."""
+        self.starting = None
+        self._owner.launch(self)
+
+    def heard(self, message: Ready | Failed | Done) -> None:
+        """It said something."""
+        self._owner.heard(self, message)
+
+
+def _number(key: str) -> int:
+    return int(key.partition(".")[2])

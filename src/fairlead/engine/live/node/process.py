@@ -1,0 +1,139 @@
+"""The process of one instance: its start under limits, its end as the kernel tells it, and its last output."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from fairlead.app.secrets import public_environment
+from fairlead.engine.live.contracts import Exit, InstanceSpec
+from fairlead.engine.live.limits import Limiter
+
+_MOST_OUTPUT = 8192  # bytes of an instance's last output that are kept for messages
+_LAST_WORDS_S = 0.002  # between the end of a process and its report: what it said last comes first
+
+
+class InstanceProcess:
+    """A process under the limits of its instance.
+
+    Args:
+        spec: The instance.
+        number: Its number at the limiter.
+        limiter: Holds it to its limits.
+        ended: Told once how it ended, when nothing of it is left.
+    """
+
+    def __init__(
+        self, spec: InstanceSpec, number: int, limiter: Limiter, ended: Callable[["InstanceProcess", Exit], None]
+    ) -> None:
+        self.spec = spec
+        self.number = number
+        self.limiter = limiter
+        self.pid = -1
+        self.error: str | None = None  # why it ends, where that is known before the kernel tells
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._output = bytearray()
+        self._end: asyncio.Future[None] = self._loop.create_future()
+        self._cpu_s = 0.0
+
+    def spawn(self, command: Sequence[str], descriptors: Sequence[int] = ()) -> None:
+        """Start it, and put it under its limits; whatever goes wrong is its end."""
+        try:
+            popen = subprocess.Popen(
+                command,
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=public_environment(),
+            )
+        except OSError as error:
+            self._loop.call_soon(self._finish, f"it could not be started: {error}")
+            return
+        self._popen, self.pid = popen, popen.pid
+        self._handle = os.pidfd_open(popen.pid)
+        self._loop.add_reader(self._handle, self._exited)
+        assert popen.stdout is not None
+        os.set_blocking(popen.stdout.fileno(), False)
+        self._loop.add_reader(popen.stdout.fileno(), self._hear)
+        spec = self.spec
+        self.limiter.admit(self.number, popen.pid, spec.node, spec.vcpus, spec.memory_gb)
+
+    def kill(self) -> None:
+        """End it with all its own children, which share its session."""
+        if self._popen is None:
+            return
+        if self._popen.returncode is None:
+            try:
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            except PermissionError:
+                self._popen.kill()
+
+    def kill_after(self, seconds: float, error: str | None = None) -> None:
+        """End it by force if it has not ended by then, and say why."""
+        if seconds <= 0:
+            self._cut_off(error)
+        else:
+            self._loop.call_later(seconds, self._cut_off, error)
+
+    async def gone(self) -> None:
+        """Wait for its end."""
+        await self._end
+
+    def _cut_off(self, error: str | None) -> None:
+        if self._popen is not None and self._popen.returncode is None:
+            self.error = self.error or error
+            self.kill()
+
+    def _hear(self) -> None:
+        assert self._popen is not None
+        assert self._popen.stdout is not None
+        try:
+            data = os.read(self._popen.stdout.fileno(), 1 << 16)
+        except BlockingIOError:
+            return
+        if data:
+            self._output += data
+            del self._output[:-_MOST_OUTPUT]
+        else:
+            self._loop.remove_reader(self._popen.stdout.fileno())
+
+    def _exited(self) -> None:
+        """The process has ended; what it said before may still be on its way, and is heard first."""
+        popen = self._popen
+        assert popen is not None
+        self._loop.remove_reader(self._handle)
+        os.close(self._handle)
+        self._cpu_s = self.limiter.usage(self.number).cpu_s or 0.0  # while the kernel still knows
+        code = popen.wait()
+        with suppress(ProcessLookupError, PermissionError):  # its own children
+            os.killpg(popen.pid, signal.SIGKILL)
+        self._loop.call_later(_LAST_WORDS_S, self._bury, code)
+
+    def _bury(self, code: int) -> None:
+        assert self._popen is not None
+        assert self._popen.stdout is not None
+        self._hear()
+        self._loop.remove_reader(self._popen.stdout.fileno())
+        self._popen.stdout.close()
+        usage = self.limiter.usage(self.number)
+        self.limiter.remove(self.number)
+        error = self.error
+        if error is None and usage.oom_kills:
+            error = f"it was ended for using more memory than its limit of {self.spec.memory_gb:g} GB"
+        if error is None:
+            error = f"it exited with code {code}" if code >= 0 else f"it was ended by {signal.Signals(-code).name}"
+        self._finish(error)
+
+    def _finish(self, error: str) -> None:
+        if not self._end.done():
+            self._end.set_result(None)
+            output = self._output.decode("utf-8", "replace").strip()
+            self._ended(self, Exit(error, output, self._cpu_s, self.pid))

@@ -1,0 +1,1 @@
+"""Where instances run. `local` is the reference."""

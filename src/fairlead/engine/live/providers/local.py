@@ -1,0 +1,137 @@
+"""Instances on this machine: a node agent in the gateway's own process, and a socket pair to each instance.
+
+The reference provider. Its instances end with the gateway.
+"""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Sequence
+
+from fairlead.engine.live.contracts import Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
+from fairlead.engine.live.limits import Usage
+from fairlead.engine.live.links.pair import PairLink
+from fairlead.engine.live.node import NodeAgent
+from fairlead.engine.live.nodes import EmulatedNodes
+from fairlead.engine.live.store import Store
+from fairlead.engine.live.wire import Begin
+from fairlead.model import Node
+from fairlead.monitor import Place
+
+_CUT_OFF_S = 2.0  # an instance that lives on after its channel has ended is of no use
+
+
+class LocalProvider:
+    """Runs instances as processes of this machine.
+
+    Args:
+        store: Shared memory for large values.
+        emulated: The nodes to be, each a part of this machine that goes before all else there; None for those that are
+            declared.
+        limits: A kind of limiter; None for the best that works here.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        emulated: EmulatedNodes | None = None,
+        limits: str | None = None,
+    ) -> None:
+        self._store = store
+        self._emulated = emulated
+        self.agent = NodeAgent(self._ended, limits=limits, is_reserved=emulated is not None)
+        self._links: dict[str, PairLink] = {}
+        self._stopped: set[str] = set()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Apps may declare their nodes unless a nodes file says what there is."""
+        return Capabilities(declares=self._emulated is None)
+
+    async def open(self, reports: ProviderReports) -> Inventory:
+        """Make the nodes that are known."""
+        self._reports = reports
+        self._loop = asyncio.get_running_loop()
+        if self._emulated is None:
+            return Inventory(())
+        nodes = self._emulated.cluster.nodes
+        self.agent.add(nodes, self._emulated.cpus)
+        self._emulated.require_limits(self.agent.kind)
+        return Inventory(nodes)
+
+    def declare(self, nodes: Sequence[Node]) -> None:
+        """Make nodes that an app asks for."""
+        self.agent.add(nodes)
+
+    def places(self) -> Sequence[Place]:
+        """Its nodes are all on this machine."""
+        return self.agent.places()
+
+    def start(self, spec: InstanceSpec) -> None:
+        """Spawn the process of an instance."""
+        if self.agent.has(spec.key):
+            return
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            self._loop.call_soon(self._reports.gone, spec.key, Exit(f"it could not be started: {error}"))
+            return
+        with theirs:
+            descriptor = theirs.fileno()
+            command = (sys.executable, "-m", "fairlead.engine.live.worker", str(descriptor), str(os.getpid()))
+            self.agent.start(spec, command, (descriptor,))
+        spill = self._store.spill
+        begin = Begin(
+            spec.code.file,
+            spec.function,
+            str(self._store.folder),
+            None if spill is None else str(spill),
+            spec.max_items,
+        )
+        link = PairLink(ours, begin, lambda error: self._broken(spec.key, error))
+        self._links[spec.key] = link
+        self._reports.connected(spec.key, link)
+
+    def stop(self, key: str, grace_s: float) -> None:
+        """End an instance: by closing its channel where it has a grace, and by force after that."""
+        link = self._links.get(key)
+        if link is not None:
+            self._stopped.add(key)
+            if grace_s > 0:
+                link.close()
+            self.agent.stop(key, grace_s)
+
+    def resize(self, key: str, vcpus: float) -> None:
+        """Change what an instance may use of the CPU."""
+        self.agent.resize(key, vcpus)
+
+    def grow(self, kind: str) -> None:
+        """This machine has no more nodes than it has."""
+
+    def shrink(self, node: str) -> None:
+        """Nothing runs there any more: there is nothing else to give back."""
+
+    def usage(self, key: str) -> Usage:
+        """What an instance has used so far."""
+        return self.agent.usage(key)
+
+    async def close(self, *, keep: bool = False) -> None:
+        """End every instance, and free the nodes."""
+        await self.agent.close()
+
+    def _broken(self, key: str, error: str | None) -> None:
+        """A channel has ended, or carries nonsense."""
+        if error is not None:
+            self.agent.stop(key, 0, error)
+        elif key not in self._stopped:
+            self.agent.stop(key, _CUT_OFF_S, "it closed its channel")
+
+    def _ended(self, spec: InstanceSpec, how: Exit) -> None:
+        self._store.forget(how.pid)
+        link = self._links.pop(spec.key, None)
+        if link is not None:
+            link.drop()
+        self._stopped.discard(spec.key)
+        self._reports.gone(spec.key, how)
