@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from itertools import count
@@ -161,11 +161,11 @@ class Store:
         """A descriptor of the file of a value, to be closed. Raises OSError, and ValueError for what is no name."""
         return os.open(self._file(name), os.O_RDONLY | os.O_CLOEXEC)
 
-    def forget(self, pid: int) -> None:
-        """Remove what a dead process wrote and did not report."""
+    def forget(self, pid: int, keep: Collection[str] = ()) -> None:
+        """Remove what a dead process wrote and did not report; `keep` has names that were reported elsewhere."""
         left = [*self.folder.glob(f"{pid}-*"), *(self.spill.glob(f"{_ON_DISK}{pid}-*") if self.spill else ())]
         for path in left:
-            if path.name not in self._held:
+            if path.name not in self._held and path.name not in keep:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ values says `Read` again and again. The version of these messages is part of the
 
 import msgspec
 
-from fairlead.engine.live.contracts import InstanceSpec
+from fairlead.engine.live.contracts import Exit, InstanceSpec
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links.messages import Attach, Read, Refused
 from fairlead.model import Node
@@ -26,7 +26,7 @@ class Running(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """An agent dials in. `values` is the address at which its values can be read; `store` names its value store.
+    """An agent dials in. `values` is the address at which the values of its node can be read.
 
     `epoch` is that of the gateway which it served last, 0 if there was none.
     """
@@ -57,16 +57,18 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Start an instance."""
+    """Start an instance. `sha256` is the hexadecimal digest of its code, which an agent that lacks it fetches."""
 
     spec: InstanceSpec
+    sha256: str
 
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """End an instance, by force after `grace_s`."""
+    """End an instance, by force after `grace_s`; `error` says why where it is not told to end by the runtime."""
 
     key: str
     grace_s: float
+    error: str | None = None
 
 
 class Resize(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -83,7 +85,7 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag=5):
 class Piece(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """A part of an app's code; `size` is that of the whole. An `error` says why there is none."""
 
-    digest: str
+    sha256: str
     offset: int
     size: int
     data: bytes
@@ -107,11 +109,10 @@ class Forget(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """An instance has ended."""
+    """An instance has ended, or could not be started."""
 
     key: str
-    error: str
-    pid: int = -1
+    how: Exit
 
 
 class ResizeRefused(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -131,7 +132,7 @@ class Beating(msgspec.Struct, frozen=True, array_like=True, tag=5):
 class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """Asks for the code of this digest, from `offset` on."""
 
-    digest: str
+    sha256: str
     offset: int
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import cast
 
 from fairlead.engine.live.contracts import LinkReports
+from fairlead.engine.live.store import names
+from fairlead.engine.live.values import reference
 from fairlead.engine.live.wire import MOST_BYTES, Batch, Done, Failed, Frames, Ready, frame, report
 
 Message = Ready | Failed | Done
@@ -91,12 +93,17 @@ class StreamLink:
         send: Sends a frame.
         generation: What batches carry from now on.
         late: Gets every late answer, whose values nothing will read.
+        home: How references to values of the instance's node must end, lest others be sent wherever it likes; None
+            where any may come.
     """
 
-    def __init__(self, send: Callable[[bytes], None], generation: int, late: Callable[[Done], None]) -> None:
+    def __init__(
+        self, send: Callable[[bytes], None], generation: int, late: Callable[[Done], None], home: str | None = None
+    ) -> None:
         self._send = send
         self.generation = generation
         self._late = late
+        self._home = home
         self._reports: LinkReports | None = None
         self._waiting: list[Message] = []
 
@@ -118,6 +125,12 @@ class StreamLink:
     def heard(self, body: bytes) -> None:
         """Take in what the instance says. Raises ValueError for what is no message."""
         message = report(body)
+        if self._home is not None and isinstance(message, Done):
+            for result in message.results:
+                if not isinstance(result.value, bytes) and not all(
+                    reference(text).home == self._home for text in names(result.value)
+                ):
+                    raise ValueError("it refers to a value of another node")
         if isinstance(message, Done) and message.generation != self.generation:
             self._late(message)
         elif self._reports is None:
