@@ -20,7 +20,7 @@ from fairlead.engine.core import events as ev
 from fairlead.engine.live.eventlog import decode_instant, encode_instant
 from fairlead.engine.live.records import RunHead, RunLog
 from fairlead.errors import ConfigError
-from fairlead.model import Bounds, Configuration, Node, Refusal, Request
+from fairlead.model import Device, Bounds, Configuration, Node, Refusal, Request
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
 from fairlead.profile import Constant, Exponential, LogNormal, Profile, Row, ScalingLaw, Sum, Table, space
 from fairlead.report import summarise
@@ -363,6 +363,10 @@ EVENTS = st.one_of(
     st.builds(ev.Cancelled, WHOLE),
     st.builds(ev.Arrived, st.builds(Request, WHOLE, TEXTS, NUMBERS, NUMBERS, NUMBERS), WHOLE),
     st.builds(ev.Ordered, ACTIONS),
+    st.builds(ev.InstanceGone, WHOLE),
+    st.builds(ev.ResizeRefused, WHOLE, NUMBERS),
+    st.builds(ev.NodeChanged, TEXTS, NUMBERS, NUMBERS, st.none() | st.just((Device(vgpus=7.0, sharing="mig"),))),
+    st.builds(ev.InstanceAdopted, WHOLE, TEXTS, SIZES, TEXTS, st.integers(-1, 3)),
 )
 
 
@@ -389,6 +393,10 @@ def _one_of_each() -> list[ev.Event]:
         [8, "Retire", {"instance": 1}],
         [9, "n", [0.5, 1.0]],
         [10, 1, "too late"],
+        [11, 1],
+        [12, 1, 0.5],
+        [13, "n", 0.5, 1.5, None],
+        [14, 1, "f", {"vcpus": 1.0}, "n", -1],
     ]
     return decode_instant([0.0, rest])[1]
 

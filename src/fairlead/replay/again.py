@@ -91,18 +91,23 @@ def left_out(run: LoggedRun) -> Mapping[str, int]:
         for event in events:
             if isinstance(event, ev.InstanceLost):
                 counts["instances that were lost"] = counts.get("instances that were lost", 0) + 1
+            elif isinstance(event, ev.InstanceAdopted):
+                counts["instances that were adopted"] = counts.get("instances that were adopted", 0) + 1
             elif isinstance(event, ev.Ordered) and isinstance(event.action, Retire):
                 counts["orders to retire an instance"] = counts.get("orders to retire an instance", 0) + 1
     return counts
 
 
 def _given(run: LoggedRun) -> list[tuple[float, ev.Event]]:
-    """What came from outside: requests, cancellations, expiries, orders that name no instance, nodes lost and back."""
+    """What came from outside: requests, cancellations, expiries, orders that name no instance, and nodes.
+
+    Nodes may be lost, come back, and change their size.
+    """
     nodes = {node.name for node in run.head.scenario.cluster.nodes}
     given: list[tuple[float, ev.Event]] = []
     for now, events in run.instants:
         for event in events:
-            if isinstance(event, ev.Arrived | ev.Cancelled | ev.Expired | ev.NodeLost | ev.Pressure):
+            if isinstance(event, ev.Arrived | ev.Cancelled | ev.Expired | ev.NodeLost | ev.NodeChanged | ev.Pressure):
                 given.append((now, event))
             elif isinstance(event, ev.Ordered):
                 if not isinstance(event.action, Retire):

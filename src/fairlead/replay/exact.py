@@ -75,7 +75,7 @@ def _controller(run: LoggedRun, rows: Rows) -> Controller:
     scaler = _made(scenario.scaler) if scenario.scaler else None
     names = (scenario.policy.name, scenario.scaler.name if scenario.scaler else "scaler")
     prepare((dispatcher, scaler), names, scenario, seed)
-    return Controller(scenario, dispatcher, scaler, None, names, rows, growable=())  # as live
+    return Controller(scenario, dispatcher, scaler, None, names, rows, growable=(), awaits_end=run.head.awaits_end)
 
 
 def _made(choice: PolicyChoice) -> Policy:

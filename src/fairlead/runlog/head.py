@@ -27,7 +27,10 @@ _SETTINGS = ("control_period_s", "on_loss", "max_attempts", "retry_delay_s", "pr
 
 
 class RunHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was given. `started_unix` is the wall clock at instant 0 of the run; `manifest` is kept as JSON."""
+    """What a run was given. `started_unix` is the wall clock at instant 0 of the run; `manifest` is kept as JSON.
+
+    `awaits_end` says whether what a stopped instance used was free only when it had ended (`Controller`).
+    """
 
     app: str
     scenario: Scenario  # without arrivals: those are in the segments
@@ -36,6 +39,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     started_unix: float = 0.0
     version: str = ""
     manifest: object = None
+    awaits_end: bool = False
 
 
 class _ProfileFile(msgspec.Struct, kw_only=True):
@@ -72,6 +76,7 @@ class _HeadFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     settings: dict[str, object]
     manifest: object
     growth: dict[str, Bounds] = {}  # older runs have none
+    awaits_end: bool = False  # nor did they wait
 
 
 def write_head(head: RunHead, folder: Path) -> None:
@@ -97,6 +102,7 @@ def write_head(head: RunHead, folder: Path) -> None:
         settings={name: getattr(scenario, name) for name in _SETTINGS},
         manifest=head.manifest,
         growth=dict(scenario.growth),
+        awaits_end=head.awaits_end,
     )
     plain = tag_floats(msgspec.to_builtins(values, enc_hook=_plain_number))
     text = msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n"
@@ -148,6 +154,7 @@ def _head(file: _HeadFile) -> RunHead:
         started_unix=file.started_unix,
         version=file.version,
         manifest=file.manifest,
+        awaits_end=file.awaits_end,
     )
 
 

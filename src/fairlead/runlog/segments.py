@@ -35,6 +35,10 @@ EVENTS = (
     "Ordered",
     "Signalled",
     "Expired",
+    "InstanceGone",
+    "ResizeRefused",
+    "NodeChanged",
+    "InstanceAdopted",
 )
 """The place of an event's class in here is its number on disk: append only."""
 

@@ -296,7 +296,7 @@ class TestAdmission:
         _, desk = admission()
         ask(desk, *[10.0] * 10)
         for request in range(10):
-            desk.started(request, cost=1.0, used=np.array([1.0, 0.0]))
+            desk.started([request], cost=1.0, used=np.array([1.0, 0.0]))
             desk.close(request, is_wasted=request == 0)
         desk.adapt(passed_s=10.0)
         assert desk.window == pytest.approx(0.85)
@@ -306,7 +306,7 @@ class TestAdmission:
     def test_as_much_is_promised_as_before_where_waste_is_not_for_lack_of_room(self):
         _, desk = admission()
         ask(desk, 10.0)
-        desk.started(0, cost=1.0, used=np.array([1.0, 0.0]))
+        desk.started([0], cost=1.0, used=np.array([1.0, 0.0]))
         desk.close(0, is_wasted=True)
         desk.adapt(passed_s=10.0)  # a tenth of the cluster was in use
         assert desk.window >= 1.0

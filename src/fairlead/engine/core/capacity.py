@@ -4,7 +4,10 @@
 evicted, so they never stand in the way of a run: whether something fits depends on `free` alone.
 """
 
+from collections.abc import Container
 from math import inf, isinf
+
+import msgspec
 
 from fairlead.engine.core.device_memory import DeviceMemory, Kernel, MemoryCounts
 from fairlead.engine.core.queues import Task
@@ -14,6 +17,9 @@ from fairlead.model import Configuration, Device, Function, Node
 from fairlead.profile.spread import FIRST_SPREAD, widened
 
 UNLIMITED = 1 << 60
+
+_LEAST_VCPUS = 0.001
+_LEAST_GB = 1 / 1024
 
 _PRIOR = 10
 _MEMORY = 90
@@ -94,6 +100,7 @@ class NodeState:
         "memory_counts",
         "memory_free",
         "memory_held",
+        "memory_total",
         "name",
         "node",
         "pressure",
@@ -118,12 +125,47 @@ class NodeState:
     def reset(self) -> None:
         """Everything free again, as after a restart."""
         self.total = self.free = milli(self.node.capacity_vcpus)
-        self.memory_free = mebi(self.node.memory_gb)
+        self.memory_total = self.memory_free = mebi(self.node.memory_gb)
         self.held = self.memory_held = 0
-        counts = self.memory_counts
+        self.devices = [self._device(i, device) for i, device in enumerate(self.node.devices)]
+
+    def resize(self, vcpus: float, memory_gb: float) -> None:
+        """Have other capacities than before; what is free may become negative.
+
+        A policy is never shown a node of size 0: `node` has at least a thousandth of a vCPU and a MiB of memory.
+        """
+        total, memory = milli(vcpus), mebi(memory_gb)
+        self.free += total - self.total
+        self.memory_free += memory - self.memory_total
+        self.total, self.memory_total = total, memory
+        node = self.node
+        self.node = msgspec.structs.replace(
+            node,
+            vcpus=(vcpus if total else _LEAST_VCPUS) / node.overcommit,
+            memory_gb=memory_gb if memory else _LEAST_GB,
+        )
+
+    def replace_devices(self, devices: tuple[Device, ...], in_use: Container[int]) -> list[DeviceState]:
+        """Have other devices than before, except that those in use stay; returns the states that went.
+
+        A device below one that is in use stays too, or the numbers of devices would change.
+        """
+        least = max((i + 1 for i in range(len(self.devices)) if i in in_use), default=0)
+        now = self.node.devices
+        kept = [i < len(now) and (i in in_use or i >= len(devices)) for i in range(max(least, len(devices)))]
+        wanted = tuple(now[i] if is_kept else devices[i] for i, is_kept in enumerate(kept))
+        gone = [state for i, state in enumerate(self.devices) if i >= len(wanted) or wanted[i] != now[i]]
+        if self.memory_counts:
+            self.memory_counts += [MemoryCounts() for _ in wanted[len(self.memory_counts) :]]
         self.devices = [
-            DeviceState(i, device, counts[i] if counts else None) for i, device in enumerate(self.node.devices)
+            self.devices[i] if i < len(now) and wanted[i] == now[i] else self._device(i, device)
+            for i, device in enumerate(wanted)
         ]
+        self.node = msgspec.structs.replace(self.node, devices=wanted)
+        return gone
+
+    def _device(self, index: int, device: Device) -> DeviceState:
+        return DeviceState(index, device, self.memory_counts[index] if self.memory_counts else None)
 
 
 class Belief:
@@ -309,6 +351,7 @@ class InstanceState:
         "is_cold",
         "is_cut",
         "is_draining",
+        "is_held_back",
         "is_idle",
         "is_ready",
         "is_replica",
@@ -337,6 +380,7 @@ class InstanceState:
         self.places = 0
         self.stamp = 0
         self.is_idle = self.is_ready = self.is_draining = self.is_replica = False
+        self.is_held_back = False  # its start waits for the end of instances that were evicted for it
         self.on_demand = True
         self.load_mb = 0.0  # of a kernel: what must come to the device before it is ready
         self.starts_executor = False

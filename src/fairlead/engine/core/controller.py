@@ -13,7 +13,7 @@ from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.belief import Beliefs
 from fairlead.engine.core.books import Books, Recorder, Rows
-from fairlead.engine.core.capacity import InstanceState, NodeState
+from fairlead.engine.core.capacity import InstanceState, NodeState, milli
 from fairlead.engine.core.changes import ChangeLog
 from fairlead.engine.core.decisions import Decisions
 from fairlead.engine.core.holds import Holds
@@ -26,7 +26,7 @@ from fairlead.engine.core.roster import Roster
 from fairlead.engine.core.running import Running
 from fairlead.engine.core.scaling import Replicas
 from fairlead.engine.core.timers import Timers
-from fairlead.model import Invocation, Refusal
+from fairlead.model import Configuration, Invocation, Refusal
 from fairlead.policy.base import Policy, View
 from fairlead.workload import Scenario
 
@@ -45,6 +45,8 @@ class Controller:
         recorder: Takes the rows of the books; without one, they are all kept.
         growable: The kinds of nodes that the driver can add and remove; None for all. A `Grow` or `Shrink` of any other
             kind is refused.
+        awaits_end: Whether an instance that is stopped takes time to end: what it used is free when the driver says
+            `InstanceGone`. Without, it is free at once.
     """
 
     __slots__ = (
@@ -87,6 +89,8 @@ class Controller:
         names: tuple[str, str] = ("dispatcher", "scaler"),
         recorder: Recorder | None = None,
         growable: Collection[str] | None = None,
+        *,
+        awaits_end: bool = False,
     ) -> None:
         self.scenario = scenario
         self.growable = growable
@@ -104,7 +108,7 @@ class Controller:
         self.placement = Placement(list(self.nodes.values()))
         self.running = Running()
         self.timers = Timers(self.running)
-        self.pool = Pool(self.placement, self.timers, self._stopped)
+        self.pool = Pool(self.placement, self.timers, self._stopped, awaits_end=awaits_end)
         self.beliefs = Beliefs(scenario, self.pool)
         self.replicas = Replicas(self)
         self.holds = Holds(self.replicas)
@@ -127,6 +131,10 @@ class Controller:
             ev.Finished: self._finished,
             ev.InstanceReady: self._instance_ready,
             ev.InstanceLost: self._instance_lost,
+            ev.InstanceGone: self._instance_gone,
+            ev.InstanceAdopted: self._instance_adopted,
+            ev.ResizeRefused: self._resize_refused,
+            ev.NodeChanged: self._node_changed,
             ev.NodeLost: self._node_lost,
             ev.NodeJoined: self._node_joined,
             ev.Pressure: self._pressure,
@@ -192,8 +200,20 @@ class Controller:
         for instance in self.pool.instances.values():
             self.books.instance(instance, None, None)
 
+    def adopt(self, function: str, configuration: Configuration, node: str, device: int = -1) -> ev.InstanceAdopted:
+        """The event that lets an instance of a former gateway be used, with a number of its own.
+
+        It must be among the events of the next `handle`. A replay is given the same events, and so the same numbers.
+        """
+        return ev.InstanceAdopted(self.pool.next_id(), function, configuration, node, device)
+
     def start_instance(self, instance: InstanceState) -> None:
-        """Tell the driver to start an instance that has been given its capacity."""
+        """Tell the driver to start an instance that has its capacity, once those evicted for it are gone."""
+        endings = self.pool.endings
+        if endings is None or not endings.hold_back(instance):
+            self._start(instance)
+
+    def _start(self, instance: InstanceState) -> None:
         function = instance.flavour.function
         device = -1 if instance.device is None else instance.device.index
         load_mb = None if instance.flavour.kernel is None else instance.load_mb
@@ -319,25 +339,73 @@ class Controller:
         else:
             instance.flavour.starting[instance.node.index].remove(instance)
             self.pool.release(instance, self.now)
-            if instance.flavour.function.name in self.replicas.sets:  # it was scaled while this started
+            is_scaled = instance.flavour.function.name in self.replicas.sets  # while this started
+            if is_scaled and instance.id in self.pool.instances:
                 self.pool.stop(instance, self.now, "retired")
             if instance.node.is_draining:
                 self.replicas.drain_node(instance.node)
 
     def _instance_lost(self, event: ev.InstanceLost) -> None:
-        instance = self.pool.instances.get(event.instance)
+        self._ended(event.instance, event.error)
+
+    def _instance_gone(self, event: ev.InstanceGone) -> None:
+        self._ended(event.instance, "the instance ended")
+
+    def _ended(self, id: int, error: str) -> None:
+        """An instance exists no more, whether it was told to stop or not."""
+        instance = self.pool.instances.get(id)
         if instance is None:
-            self.stale_events += 1
+            self._freed(id)
             return
         batch = instance.batch
         self.end_instance(instance, "lost")
         if batch >= 0:
-            self._lose(instance, event.error)
+            self._lose(instance, error)
+
+    def _freed(self, id: int) -> None:
+        """A terminating instance exists no more: others may have its room."""
+        instance = self.pool.gone(id, self.now)
+        endings = self.pool.endings
+        if instance is None or endings is None:
+            self.stale_events += 1
+            return
+        self._note_freed(instance.node)
+        for waiting in endings.startable():
+            waiting.started = self.now
+            self._start(waiting)
+        if instance.node.is_draining and not instance.node.is_up:
+            self.replicas.remove_node(instance.node)
+
+    def _instance_adopted(self, event: ev.InstanceAdopted) -> None:
+        node = self.nodes.get(event.node)
+        shape = self.beliefs.shape(event.function, event.configuration)
+        adopted = None
+        if node is not None and shape is not None and event.function not in self.replicas.sets:
+            adopted = self.pool.adopt(event.instance, shape, node, event.device, self.now)
+        if adopted is not None:
+            self.changes.started.append(adopted)
+            return
+        self.effects.append(fx.StopInstance(self.now, event.instance))
+        if node is not None and shape is not None:
+            self.pool.turn_away(event.instance, shape, node, event.device, self.now)
+
+    def _resize_refused(self, event: ev.ResizeRefused) -> None:
+        endings = self.pool.endings
+        ending = None if endings is None else endings.find(event.instance)
+        instance = self.pool.instances.get(event.instance) if ending is None else ending[0]
+        if instance is None:
+            self.stale_events += 1
+        else:
+            self.pool.resized(instance, milli(event.vcpus), self.now)
 
     def _node_lost(self, event: ev.NodeLost) -> None:
         node = self.nodes.get(event.node)
         if node is None or not node.is_up:
             self.stale_events += 1
+            if node is not None and self.pool.endings is not None:  # it was drained, and took what terminated there
+                self.pool.endings.forget_node(node)
+                node.reset()
+                self.placement.update(node)
             return
         node.is_up = node.is_open = False
         self.roster.leave(node.name, self.now, is_given_back=False)
@@ -363,8 +431,27 @@ class Controller:
             state.is_up = state.is_open = True
             state.is_draining = False
             self.placement.version += 1
+            if event.node != state.node and event.node.kind == state.kind:  # it has come back with another size
+                state.node = event.node
+                state.reset()
+                self.placement.resize(state)
             self.roster.join(state.node, self.now, is_new=False)
         self.changes.node(state.node, "joined")
+
+    def _node_changed(self, event: ev.NodeChanged) -> None:
+        node = self.nodes.get(event.node)
+        if node is None or not node.is_up:
+            self.stale_events += 1
+            return
+        self.pool.change(node, event.vcpus, event.memory_gb, event.devices, self.now)
+        if self.replicas.in_use and (node.free < 0 or node.memory_free < 0):
+            self.replicas.make_way(node)
+        self._note_freed(node)
+        self.changes.node(node.node, "changed", node.is_draining)
+
+    def _note_freed(self, node: NodeState) -> None:
+        if node.name not in self.freed:  # it may be long until a dispatcher looks
+            self.freed.append(node.name)
 
     def _pressure(self, event: ev.Pressure) -> None:
         node = self.nodes.get(event.node)
@@ -530,7 +617,8 @@ class Controller:
     def _stopped(self, instance: InstanceState, cause: str) -> None:
         instance.started = min(instance.started, self.now)  # it may end before the decision to start it is made
         batch = instance.batch if instance.is_ready else -1
-        self.effects.append(fx.StopInstance(self.now, instance.id, batch))
+        if not instance.is_held_back:  # else the driver has not been told of it
+            self.effects.append(fx.StopInstance(self.now, instance.id, batch))
         self.books.instance(instance, self.now, cause)
         self.changes.stopped.append((instance, cause))
 

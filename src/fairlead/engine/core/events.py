@@ -2,7 +2,7 @@
 
 import msgspec
 
-from fairlead.model import Node, Request
+from fairlead.model import Configuration, Device, Node, Request
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
 
 
@@ -39,6 +39,50 @@ class InstanceLost(msgspec.Struct, frozen=True, gc=False):
 
     instance: int
     error: str = "the instance was lost"
+
+
+class InstanceGone(msgspec.Struct, frozen=True, gc=False):
+    """An instance that was told to stop has ended, and what it held is free."""
+
+    instance: int
+
+
+class ResizeRefused(msgspec.Struct, frozen=True, gc=False):
+    """An instance could not be resized: its CPU limit still is `vcpus`."""
+
+    instance: int
+    vcpus: float
+
+
+class NodeChanged(msgspec.Struct, frozen=True):
+    """A node that is up has other capacities; its kind and speed stay the same.
+
+    What runs there goes on. Idle instances make way. While more is in use than there is, nothing new starts.
+
+    Args:
+        node: Its name.
+        vcpus: vCPUs that instances may hold there at once, overcommit included; may be 0.
+        memory_gb: Memory of the node; may be 0.
+        devices: Its accelerators; None leaves them as they are. One that is in use stays as it is.
+    """
+
+    node: str
+    vcpus: float
+    memory_gb: float
+    devices: tuple[Device, ...] | None = None
+
+
+class InstanceAdopted(msgspec.Struct, frozen=True, gc=False):
+    """An instance of a former gateway is ready and idle.
+
+    `instance` is the number that `Controller.adopt` gave for it. It is stopped if there is no room for it.
+    """
+
+    instance: int
+    function: str
+    configuration: Configuration
+    node: str
+    device: int = -1
 
 
 class InstanceReady(msgspec.Struct, frozen=True, gc=False):
@@ -100,6 +144,10 @@ Event = (
     | Pressure
     | Signalled
     | InstanceLost
+    | InstanceGone
+    | ResizeRefused
+    | NodeChanged
+    | InstanceAdopted
     | InstanceReady
     | Finished
     | Cancelled
@@ -117,6 +165,10 @@ RANK: dict[type, int] = {
             Pressure,
             Signalled,
             InstanceLost,
+            InstanceGone,
+            ResizeRefused,
+            NodeChanged,
+            InstanceAdopted,
             InstanceReady,
             Finished,
             Ordered,

@@ -28,12 +28,19 @@ class Levels:
     def add(self, bit: int, total: int) -> None:
         """Take in a node of which nothing is free yet."""
         self.masks[0] |= bit
+        self.make_room(total)
+
+    def make_room(self, total: int) -> None:
+        """Have levels up to a capacity that is larger than those seen so far."""
         self.masks += [0] * (total // self.unit + 1 - len(self.masks))
 
     def shift(self, bit: int, old: int, free: int) -> int:
-        """Move a node from its old level to the one it belongs to with so much free, which is given back."""
+        """Move a node from its old level to the one for this much free capacity, and return that level.
+
+        A node of which more is in use than it has is at level 0, like one that is full.
+        """
         masks = self.masks
-        level = free // self.unit
+        level = free // self.unit if free > 0 else 0
         masks[old] ^= bit
         masks[level] ^= bit
         if level > self.top:
@@ -53,7 +60,7 @@ class Placement:
         self.nodes: list[NodeState] = []
         self.version = 0
         self.cpu = Levels([node.total for node in nodes])
-        self.gpu = Levels([max((d.total for d in node.devices), default=0) for node in nodes])
+        self.gpu = Levels([_largest(node) for node in nodes])
         for node in nodes:
             self.add(node)
 
@@ -62,14 +69,21 @@ class Placement:
         self.nodes.append(node)
         self.version += 1
         self.cpu.add(node.bit, node.total)
-        self.gpu.add(node.bit, max((device.total for device in node.devices), default=0))
+        self.gpu.add(node.bit, _largest(node))
+        self.update(node)
+
+    def resize(self, node: NodeState) -> None:
+        """Note other capacities of a node."""
+        self.version += 1
+        self.cpu.make_room(node.total)
+        self.gpu.make_room(_largest(node))
         self.update(node)
 
     def update(self, node: NodeState) -> None:
         """Note a change of what is free on a node."""
         node.level = self.cpu.shift(node.bit, node.level, node.free)
-        if node.devices:
-            free = max([device.free for device in node.devices])
+        if node.devices or node.gpu_level:
+            free = max([device.free for device in node.devices], default=0)
             node.gpu_level = self.gpu.shift(node.bit, node.gpu_level, free)
 
     def find(self, shape: Shape, order: Order) -> NodeState | None:
@@ -135,6 +149,11 @@ class Placement:
             if order == "warm":
                 return None
         return None
+
+
+def _largest(node: NodeState) -> int:
+    """The size of a node's largest device, in thousandths of vGPUs; 0 without one."""
+    return max((device.total for device in node.devices), default=0)
 
 
 def _has_room_beside_warm(shape: Shape, node: NodeState) -> bool:

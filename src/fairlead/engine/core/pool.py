@@ -10,17 +10,21 @@ from math import inf, isinf
 
 from fairlead.engine.core.capacity import DeviceState, Flavour, InstanceState, NodeState, Shape, mebi, milli
 from fairlead.engine.core.device_memory import Kernel
+from fairlead.engine.core.endings import Endings, Keeps
 from fairlead.engine.core.placement import Placement
 from fairlead.engine.core.showing import start_s
 from fairlead.engine.core.slices import Slices
 from fairlead.engine.core.timers import Timers
-from fairlead.model import Configuration, Function
+from fairlead.model import Configuration, Device, Function
 from fairlead.policy.base import Counts
 from fairlead.profile import Profile
 
 
 class Pool:
-    """Every instance, by id and by where it is idle. `on_stop(instance, cause)` is told of each one that ends."""
+    """Every instance, by id and by where it is idle. `on_stop(instance, cause)` is told of each one that ends.
+
+    Where ends take time (`awaits_end`), `endings` knows the instances that were told to stop and still exist.
+    """
 
     __slots__ = (
         "_flavours_of",
@@ -31,11 +35,20 @@ class Pool:
         "_on_stop",
         "_placement",
         "_timers",
+        "endings",
         "flavours",
         "instances",
     )
 
-    def __init__(self, placement: Placement, timers: Timers, on_stop: Callable[[InstanceState, str], None]) -> None:
+    def __init__(
+        self,
+        placement: Placement,
+        timers: Timers,
+        on_stop: Callable[[InstanceState, str], None],
+        *,
+        awaits_end: bool = False,
+    ) -> None:
+        self.endings = Endings() if awaits_end else None
         self.instances: dict[int, InstanceState] = {}
         self.flavours: dict[tuple[str, int, int], Flavour] = {}
         self._flavours_of: dict[str, list[Flavour]] = {}  # by function
@@ -120,9 +133,7 @@ class Pool:
         instance = InstanceState(self._next_id, shape, node, device, now)
         self._next_id += 1
         instance.on_demand = on_demand
-        self.instances[instance.id] = instance
-        self._of.setdefault(instance.flavour.function.name, {})[instance.id] = instance
-        instance.flavour.living += 1
+        self._add(instance)
         instance.flavour.unready += 1
         self._take(instance, now)
         kernel = instance.flavour.kernel
@@ -158,22 +169,134 @@ class Pool:
             expiries.append((at, instance, stamp))
             if at < self._timers.soonest:
                 self._timers.soonest = at
+        if node.memory_held > node.memory_free or node.held > node.free:  # the node has shrunk below what it holds
+            self.make_room(node, now)
 
     def stop(self, instance: InstanceState, now: float, cause: str) -> None:
         """End an instance in whatever state it is."""
+        keeps = Keeps.NOTHING
+        is_awaited = self.endings is not None and cause != "lost" and not instance.is_held_back
         if instance.is_idle and not instance.is_replica:
             self._leave_idle(instance)
+            if is_awaited and cause != "evicted":
+                keeps = Keeps.HELD
+                self._use_held(instance, 1)
         else:
-            self._give_back(instance, now)
+            if is_awaited:
+                keeps = Keeps.ALL
+            else:
+                self._give_back(instance, now)
             starting = instance.flavour.starting.get(instance.node.index, [])
             if instance in starting:
                 starting.remove(instance)
         instance.is_idle = False
         self._forget(instance)
-        kernel = instance.flavour.kernel
-        if kernel is not None and instance.device is not None:
-            instance.device.buffers.leave(kernel, is_kept=cause == "evicted")
+        if keeps is Keeps.NOTHING:
+            self._leave_buffers(instance, is_kept=cause == "evicted")
+        if self.endings is not None:
+            if is_awaited:
+                self.endings.add(instance, keeps)
+            elif instance.is_held_back:
+                self.endings.withdraw(instance)
         self._on_stop(instance, cause)
+
+    def gone(self, id: int, now: float) -> InstanceState | None:
+        """Free what a terminating instance kept, now that it has ended; None if none of this number terminates."""
+        found = None if self.endings is None else self.endings.end(id)
+        if found is None:
+            return None
+        instance, keeps = found
+        if keeps is Keeps.ALL:
+            self._give_back(instance, now)
+        elif keeps is Keeps.HELD:
+            self._use_held(instance, -1)
+            self._placement.version += 1
+        if keeps is not Keeps.NOTHING:
+            self._leave_buffers(instance, is_kept=False)
+        return instance
+
+    def next_id(self) -> int:
+        """A number for an instance that is about to be adopted. It must be adopted before another one is created."""
+        id = self._next_id
+        self._next_id = id + 1
+        return id
+
+    def adopt(self, id: int, shape: Shape, node: NodeState, device: int, now: float) -> InstanceState | None:
+        """Take in an idle instance that exists already; None if there is no room for it beside what is there.
+
+        Nothing is evicted for it. One in a MIG slice, or of a kernel, is not taken: what it has of its device is not
+        known.
+        """
+        self._next_id = max(self._next_id, id + 1)
+        vcpus, vgpus = (shape.vcpus, shape.vgpus) if shape.flavour.keeps_slice else (0, 0)
+        if not node.is_open or node.kind not in shape.beliefs or shape.kernel is not None:
+            return None
+        if node.free - node.held < vcpus or node.memory_free - node.memory_held < shape.memory:
+            return None
+        state = None
+        if shape.vgpus:
+            state = node.devices[device] if 0 <= device < len(node.devices) else None
+            if state is None or state.slices is not None or not state.fits_beside(vgpus, shape.device_memory):
+                return None
+        instance = InstanceState(id, shape, node, state, now)
+        instance.on_demand = False
+        instance.is_ready, instance.ready = True, now
+        self._add(instance)
+        node.free -= instance.vcpus
+        node.memory_free -= shape.memory
+        if state is not None:
+            state.free -= shape.vgpus
+            state.memory_free -= shape.device_memory
+        self.release(instance, now)
+        return instance
+
+    def turn_away(self, id: int, shape: Shape, node: NodeState, device: int, now: float) -> None:
+        """Keep the room of an instance that was not adopted until it is gone."""
+        self._next_id = max(self._next_id, id + 1)
+        if self.endings is not None and node.is_up and shape.kernel is None:
+            state = node.devices[device] if 0 <= device < len(node.devices) else None
+            instance = InstanceState(id, shape, node, state, now)
+            self._use_held(instance, 1)
+            self.endings.add(instance, Keeps.HELD)
+
+    def resized(self, instance: InstanceState, vcpus: int, now: float) -> None:
+        """Correct the vCPUs of an instance that could not be resized; what is free may become negative."""
+        more = vcpus - instance.vcpus
+        instance.vcpus = vcpus
+        node, keeps_slice = instance.node, instance.flavour.keeps_slice
+        ending = None if self.endings is None else self.endings.find(instance.id)
+        if ending is None and instance.is_idle and not instance.is_replica:
+            node.held += more if keeps_slice else 0
+        elif ending is None or ending[1] is Keeps.ALL or (ending[1] is Keeps.HELD and keeps_slice):
+            node.free -= more
+            self._placement.version += 1
+        self.make_room(node, now)
+
+    def change(
+        self, node: NodeState, vcpus: float, memory_gb: float, devices: tuple[Device, ...] | None, now: float
+    ) -> None:
+        """Give a node other capacities, and evict idle instances that it has no room for any more."""
+        node.resize(vcpus, memory_gb)
+        if devices is not None and devices != node.node.devices:
+            there = [i for i in self.instances.values() if i.node is node and i.device is not None]
+            idle = [i for i in there if i.is_idle and not i.is_replica]
+            ending = [] if self.endings is None else self.endings.on(node)
+            in_use = {i.device.index for i in (*there, *ending) if i.device is not None and i not in idle}
+            gone = node.replace_devices(devices, in_use)
+            for instance in idle:
+                if instance.device in gone:
+                    self.stop(instance, now, "evicted")
+        self._placement.resize(node)
+        self.make_room(node, now)
+
+    def uses(self, node: NodeState) -> tuple[int, int]:
+        """What exists on a node takes this much: vCPUs in thousandths, memory in MiB.
+
+        Idle instances count with their memory, terminating ones with what they had. An instance whose start is held
+        back and those that were evicted for it count both.
+        """
+        evicted = 0 if self.endings is None else self.endings.evicted_on(node)
+        return node.total - node.free, node.memory_total - node.memory_free + node.memory_held + evicted
 
     def of(self, function: str) -> Iterable[InstanceState]:
         """The instances of a function, oldest first."""
@@ -243,13 +366,20 @@ class Pool:
             instance.is_idle = False
             self._forget(instance)
         self._idle_on.pop(node.index, None)
+        if self.endings is not None:
+            self.endings.forget_node(node)
         return lost
 
     def make_room(self, node: NodeState, now: float) -> None:
-        """Evict idle instances of a node until they hold no more than is free, and note what is."""
-        while node.held > node.free or node.memory_held > node.memory_free:
+        """Evict idle instances of a node until they hold no more than is free, or nothing; note what is free."""
+        while (node.held > node.free and node.held) or (node.memory_held > node.memory_free and node.memory_held):
             self._evict_from(node, None, now)
         self._placement.update(node)
+
+    def _add(self, instance: InstanceState) -> None:
+        self.instances[instance.id] = instance
+        self._of.setdefault(instance.flavour.function.name, {})[instance.id] = instance
+        instance.flavour.living += 1
 
     def _forget(self, instance: InstanceState) -> None:
         del self.instances[instance.id]
@@ -308,6 +438,24 @@ class Pool:
                 device.buffers.unpin(flavour.kernel)
         self._placement.version += 1
         self._placement.update(node)
+
+    def _use_held(self, instance: InstanceState, sign: int) -> None:
+        """Let an instance that was idle use what it held (`sign` 1), or free that (-1)."""
+        flavour, node, device = instance.flavour, instance.node, instance.device
+        vcpus, vgpus = (instance.vcpus, flavour.vgpus) if flavour.keeps_slice else (0, 0)
+        node.free -= sign * vcpus
+        node.memory_free -= sign * flavour.memory
+        if device is not None:
+            device.free -= sign * vgpus
+            device.memory_free -= sign * flavour.device_memory
+            if device.slices is not None:
+                device.slices.busy = device.slices.busy & ~instance.places | (instance.places if sign > 0 else 0)
+        self._placement.update(node)
+
+    def _leave_buffers(self, instance: InstanceState, *, is_kept: bool) -> None:
+        kernel = instance.flavour.kernel
+        if kernel is not None and instance.device is not None:
+            instance.device.buffers.leave(kernel, is_kept=is_kept)
 
     def _hold(self, instance: InstanceState) -> None:
         """Let an idle instance keep what its function keeps, until somebody needs it more."""

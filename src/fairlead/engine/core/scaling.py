@@ -138,7 +138,7 @@ class Replicas:
         grow_on: dict[str, int] = {}
         for instance in found.resting():
             grow_on[instance.node.name] = grow_on.get(instance.node.name, 0) + milli(action.vcpus) - instance.vcpus
-        if any(controller.nodes[name].free < more for name, more in grow_on.items()):
+        if any(more > 0 and controller.nodes[name].free < more for name, more in grow_on.items()):
             return f"{action.function} at {wanted} does not fit where its replicas are"
         return None
 
@@ -246,7 +246,7 @@ class Replicas:
             self._give_back(instance)
         else:
             pool.release(instance, now)
-            if instance.flavour.function.name in self.sets:  # it was scaled while this ran
+            if instance.flavour.function.name in self.sets and instance.id in pool.instances:  # scaled while this ran
                 pool.stop(instance, now, "retired")
         if node.is_draining:
             self.drain_node(node)
@@ -269,7 +269,7 @@ class Replicas:
         if controller.pool.flavour(instance.flavour.function, found.configuration) is not instance.flavour:
             return True
         more = vcpus - instance.vcpus
-        if more > instance.node.free:
+        if more > 0 and more > instance.node.free:
             return False
         if more:
             instance.node.free -= more
@@ -305,7 +305,35 @@ class Replicas:
             self._controller.changes.node(node.node, "lost")
             for instance in [i for i in controller.pool.instances.values() if i.node is node]:
                 controller.end_instance(instance, "drained")
-            controller.effects.append(fx.RemoveNode(controller.now, node.name))
+            self.remove_node(node)
+
+    def remove_node(self, node: NodeState) -> None:
+        """Give a drained node back, unless instances there are still terminating."""
+        endings = self._controller.pool.endings
+        if endings is None or not endings.on(node):
+            self._controller.effects.append(fx.RemoveNode(self._controller.now, node.name))
+
+    def make_way(self, node: NodeState) -> None:
+        """Drain replicas on a node that has shrunk below what is in use there.
+
+        The function with the most replicas gives first, its youngest, and those without a batch before those with one.
+        The last replica of a function stays. All are started again when there is room.
+        """
+        endings = self._controller.pool.endings
+        leaving = [] if endings is None else endings.on(node)
+        leaving += [i for found in self.sets.values() for i in found.instances if i.is_draining and i.node is node]
+        vcpus = -node.free - sum(i.vcpus for i in leaving)
+        memory = -node.memory_free - sum(i.flavour.memory for i in leaving)
+        while vcpus > 0 or memory > 0:
+            sets = [found for found in self.sets.values() if len(found.living()) > 1]
+            there = [(len(found.living()), i) for found in sets for i in found.living() if i.node is node]
+            if not there:
+                return
+            _, chosen = max(there, key=lambda pair: (pair[0], pair[1].batch < 0, pair[1].id))
+            vcpus -= chosen.vcpus
+            memory -= chosen.flavour.memory
+            self.is_short = True
+            self._drain(chosen)
 
     # --- inside ------------------------------------------------------------------------------------------------
 

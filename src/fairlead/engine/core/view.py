@@ -210,6 +210,8 @@ class ControllerView:
             raise UnknownNameError("node", node, self.__controller.nodes)
         if state.total:
             return 1 - state.free / state.total
+        if not state.devices:  # all of its vCPUs are somebody else's now
+            return 1.0
         return 1 - sum(device.free for device in state.devices) / sum(device.total for device in state.devices)
 
     def finishes(self, node: str) -> tuple[float, ...]:

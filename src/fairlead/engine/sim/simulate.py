@@ -66,7 +66,7 @@ def simulate(
         progress: Called now and then with the simulated time.
         physics: Stands in for the modelled times: in tests, and where times were observed.
         given: Events at their instants that come besides the scenario's arrivals: requests that were recorded, with
-            the ids they had, cancellations, orders, node losses.
+            the ids they had, cancellations, orders, node losses and changes.
 
     Raises:
         PolicyError: The policy raised; the error carries the records until then.
@@ -200,7 +200,7 @@ class Simulation:
         self.open()
         for at, event in self.given:
             self.coming += isinstance(event, ev.Arrived)
-            self.faults += isinstance(event, ev.NodeLost | ev.NodeJoined | ev.Pressure)
+            self.faults += isinstance(event, ev.NodeLost | ev.NodeJoined | ev.NodeChanged | ev.Pressure)
             self.push(at, event)
         for loop in self.loops:
             for at in loop.first():
@@ -341,7 +341,7 @@ class Simulation:
                     self.shared[what.node.name] = SharedNode(what.node, self.scenario.profiles)
             events.append(what)
         else:
-            assert isinstance(what, ev.NodeLost), what
+            assert isinstance(what, ev.NodeLost | ev.NodeChanged), what
             self.faults -= 1
             events.append(what)
 

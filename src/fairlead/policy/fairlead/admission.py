@@ -1,5 +1,6 @@
 """Admission by predicted finish: what is admitted is due, and must fit into what the cluster can do until then."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlead.model import Record, Request
-from fairlead.policy.fairlead.menu import Menu, Reals
+from fairlead.policy.fairlead.menu import Menu, Pair
 from fairlead.policy.fairlead.outlook import FLOOR, Flow, Outlook, Step
 from fairlead.policy.fairlead.reasons import Admitted, Started, beyond_share, no_room, too_busy
 
@@ -36,7 +37,7 @@ class Run:
     part: float
     others: float
     expected_s: float
-    held: Reals
+    held: Pair
     end: float
     deadline: float
     step: Step
@@ -48,7 +49,7 @@ class _Open:
 
     __slots__ = ("bin", "deadline", "flow", "left", "notes", "spent")
 
-    def __init__(self, flow: Flow, deadline: float, left: Reals) -> None:
+    def __init__(self, flow: Flow, deadline: float, left: Pair) -> None:
         self.flow, self.deadline, self.left, self.spent = flow, deadline, left, 0.0
         self.bin = _bin(flow, deadline)
         self.notes: list[Admitted | Started] = []
@@ -57,15 +58,20 @@ class _Open:
 class _Bin:
     """Work of one workflow that is due at about the same time, and of how many requests."""
 
-    __slots__ = ("requests", "work")
+    __slots__ = ("cpu", "gpu", "requests")
 
-    def __init__(self, size: int) -> None:
-        self.work: Reals = np.zeros(size)
+    def __init__(self) -> None:
+        self.cpu = self.gpu = 0.0
         self.requests = 0
 
 
 def _bin(flow: Flow, deadline: float) -> int:
     return int(deadline / flow.slo_s * _BINS)
+
+
+def _exceeds(total: float, need: float, room: float) -> bool:
+    """Whether what is needed of a resource is beyond the room, if any is needed."""
+    return need > 0 and total + need > room
 
 
 class Admission:
@@ -75,17 +81,18 @@ class Admission:
         self._outlook = outlook
         self._without = without
         self.running: set[Run] = set()
-        self.held: Reals = np.zeros(2)  # by runs
-        self._held_by: dict[str, Reals] = {name: np.zeros(2) for name in outlook.flows}
+        self.held: Pair = (0.0, 0.0)  # by runs
+        self._held_by: dict[str, Pair] = dict.fromkeys(outlook.flows, (0.0, 0.0))
         self._open: dict[int, _Open] = {}
         self._tokens: dict[str, tuple[float, float]] = {}  # by workflow: when they were counted, and how many
         self._work: dict[str, dict[int, _Bin]] = {name: {} for name in outlook.flows}
-        self._total: Reals = np.zeros(len(outlook.supply.amounts))
+        self._total: Pair = (0.0, 0.0)
         self.window = 1.0  # share of what the cluster can do until a deadline that may be promised
         self._wasted = self._worked = 0.0
         self._closed = self._dropped = 0.0  # requests, with exponential forgetting
-        self._used: Reals = np.zeros(len(outlook.supply.amounts))
-        self._looked: tuple[Reals, Reals, float | None] = (self._total, self._total, None)  # for `notes`
+        self._used: Pair = (0.0, 0.0)
+        self._looked: tuple[Pair, Pair, float | None] = (self._total, self._total, None)  # for `notes`
+        self._has_window = "window" not in without
 
     def admit(self, request: Request, now: float, start: float) -> Refusal | None:
         """Count a request as promised, or say why that cannot be.
@@ -104,36 +111,40 @@ class Admission:
             return Refusal(f"it cannot be answered in time: {takes}, and {due}")
         refusal = self._refusal(request, flow, left_s, now, start) if left_s < inf else None
         if refusal is None and left_s < inf:  # work without a deadline goes last, so it is in the way of nothing
-            found = self._open[request.id] = _Open(flow, request.deadline, flow.use)
-            self._add(flow, found.bin, flow.use, 1)
+            found = self._open[request.id] = _Open(flow, request.deadline, flow.need)
+            self._add(flow, found.bin, *flow.need, 1)
         return refusal
 
     def _refusal(self, request: Request, flow: Flow, left_s: float, now: float, start: float) -> Refusal | None:
         is_pressed = start > now and self._outlook.is_short and flow.share == 1 and "busy" not in self._without
         if is_pressed and flow.is_costly(left_s - (start - now), 1 + _COSTLY / self._outlook.load):
             return Refusal(too_busy(start - now), start - now)
-        need = flow.use
-        matters = need > 0
-        room = min(1.0, self.window * flow.backlog) * self._outlook.supply.usable * left_s
-        self._looked = self._total, room, None
-        if "window" not in self._without and ((self._total + need > room) & matters).any():
-            ahead = self._ahead(request.deadline)
-            self._looked = ahead, room, None
-            if ahead.any():
-                before, ahead = ahead, ahead + need
-                if flow.is_flexible:  # where one resource is short, the other can do its work
-                    prices = self._outlook.supply.usd_per_s * self._outlook.prices
-                    over = float(prices @ ahead) / max(float(prices @ room), 1e-12)
-                else:
-                    over = float((ahead[matters] / np.maximum(room[matters], 1e-12)).max())
+        need, supply = flow.need, self._outlook.supply
+        part, usable = min(1.0, self.window * flow.backlog), supply.usable_pair
+        room = (part * usable[0] * left_s, part * usable[1] * left_s)
+        total = self._total
+        self._looked = total, room, None
+        if self._has_window and (_exceeds(total[0], need[0], room[0]) or _exceeds(total[1], need[1], room[1])):
+            before = self._ahead(request.deadline)
+            self._looked = before, room, None
+            if any(before):
+                ahead = (before[0] + need[0], before[1] + need[1])
+                over = self._over(flow, ahead, room)
                 self._looked = before, room, over
                 if over > 1:
+                    matters = [one > 0 for one in need]
                     reason = no_room(over, ahead, room, matters, left_s, is_either=flow.is_flexible)
                     return Refusal(reason, min((over - 1) * left_s, 60.0))
-        is_busy = ((self.held > _CALM * self._outlook.supply.usable) & matters).any()
-        if flow.share < 1 and is_busy:
+        if flow.share < 1 and any(need[i] > 0 and self.held[i] > _CALM * usable[i] for i in (0, 1)):
             return self._beyond_share(flow, now)
         return None
+
+    def _over(self, flow: Flow, ahead: Pair, room: Pair) -> float:
+        """What is ahead as a share of the room, of the resource of which it takes most."""
+        if flow.is_flexible:  # where one resource is short, the other can do its work
+            prices = self._outlook.supply.usd_per_s * self._outlook.prices
+            return float(prices @ np.array(ahead)) / max(float(prices @ np.array(room)), 1e-12)
+        return max([ahead[i] / max(room[i], 1e-12) for i in (0, 1) if flow.need[i] > 0])
 
     def _beyond_share(self, flow: Flow, now: float) -> Refusal | None:
         """In an overload that others share, a workflow gets no more requests per second than its share of what fits."""
@@ -151,60 +162,64 @@ class Admission:
         """Why a request that was just admitted was; what is noted on it later is added to this list."""
         found = self._open[request]
         ahead, room, share = self._looked
-        figures = ahead.tolist(), found.left.tolist(), room.tolist(), self._outlook.prices.tolist()
-        found.notes.append(Admitted(found.flow.planned_s, *figures, found.flow.planned, share, found.flow.is_flexible))
+        flow, prices = found.flow, self._outlook.told_prices
+        found.notes.append(
+            Admitted(flow.planned_s, [*ahead], [*found.left], [*room], prices, flow.tell()[0], share, flow.is_flexible)
+        )
         return found.notes
-
-    def note(self, request: int, note: Started) -> None:
-        """Keep why a run of an admitted request was started as it was."""
-        found = self._open.get(request)
-        if found is not None:
-            found.notes.append(note)
 
     def begin(self, run: Run) -> None:
         """Count what a run takes from now on."""
         self.running.add(run)
-        self.held = self.held + run.held
-        self._held_by[run.step.workflow] += run.held
+        self._hold(run.step.workflow, *run.held)
 
     def end(self, run: Run) -> None:
         """A run has given back what it took."""
         self.running.discard(run)
-        self.held = self.held - run.held
-        self._held_by[run.step.workflow] -= run.held
+        cpu, gpu = run.held
+        self._hold(run.step.workflow, -cpu, -gpu)
 
-    def leaves_room(self, step: Step, needed: Reals) -> bool:
+    def _hold(self, workflow: str, cpu: float, gpu: float) -> None:
+        held, own = self.held, self._held_by[workflow]
+        self.held = held[0] + cpu, held[1] + gpu
+        self._held_by[workflow] = own[0] + cpu, own[1] + gpu
+
+    def leaves_room(self, step: Step, needed: Pair) -> bool:
         """Whether a run of this stage leaves what is kept for requests that cannot wait until it ends.
 
         Their own runs use what is kept. At least one run of other workflows is allowed at a time.
         """
-        held = self.held.copy()
+        cpu, gpu = self.held
         for workflow in step.kept_for:
-            held -= self._held_by[workflow]
-        held[held < 1e-9] = 0.0
-        limit = self._outlook.supply.usable - step.kept
-        return not held.any() or not ((held + 0.5 * needed > limit) & (needed > 0)).any()
+            own = self._held_by[workflow]
+            cpu, gpu = cpu - own[0], gpu - own[1]
+        held = [one if one >= 1e-9 else 0.0 for one in (cpu, gpu)]
+        usable, kept = self._outlook.supply.usable_pair, step.kept
+        is_over = [needed[i] > 0 and held[i] + 0.5 * needed[i] > usable[i] - kept[i] for i in (0, 1)]
+        return not any(held) or not any(is_over)
 
-    def _ahead(self, deadline: float) -> Reals:
+    def _ahead(self, deadline: float) -> Pair:
         """Promised work that is due before this instant."""
-        total: Reals = np.zeros(len(self._total))
+        cpu = gpu = 0.0
         for name, bins in self._work.items():
             last = _bin(self._outlook.flows[name], deadline)
             for at, bin in bins.items():
                 if at <= last:
-                    total = total + bin.work
-        return total
+                    cpu, gpu = cpu + bin.cpu, gpu + bin.gpu
+        return cpu, gpu
 
-    def _add(self, flow: Flow, at: int, work: Reals, requests: int = 0) -> None:
+    def _add(self, flow: Flow, at: int, cpu: float, gpu: float, requests: int = 0) -> None:
         bins = self._work[flow.workflow.name]
         bin = bins.get(at)
         if bin is None:
-            bin = bins[at] = _Bin(len(work))
-        bin.work = bin.work + work
+            bin = bins[at] = _Bin()
+        bin.cpu += cpu
+        bin.gpu += gpu
         bin.requests += requests
         if not bin.requests:
             del bins[at]
-        self._total = np.maximum(self._total + work, 0.0)
+        total = self._total
+        self._total = max(0.0, total[0] + cpu), max(0.0, total[1] + gpu)
 
     def sort_again(self, flow: Flow) -> None:
         """Count what is open of a workflow anew: its requests have other deadlines than before."""
@@ -212,33 +227,44 @@ class Admission:
         for found in self._open.values():
             if found.flow is flow:
                 found.bin = _bin(flow, found.deadline)
-                bin = bins.setdefault(found.bin, _Bin(len(found.left)))
-                bin.work = bin.work + found.left
+                bin = bins.setdefault(found.bin, _Bin())
+                bin.cpu += found.left[0]
+                bin.gpu += found.left[1]
                 bin.requests += 1
         self._work[flow.workflow.name] = bins
 
-    def started(self, request: int, cost: float, used: Reals) -> None:
-        """Note work that is spent on a request."""
-        found = self._open.get(request)
-        if found is not None:
-            found.spent += cost
-        self._worked += cost
-        self._used = self._used + used
+    def note(self, requests: Iterable[int], note: Started) -> None:
+        """Keep why a run of admitted requests was started as it was."""
+        for request in requests:
+            found = self._open.get(request)
+            if found is not None:
+                found.notes.append(note)
+
+    def started(self, requests: Iterable[int], cost: float, used: Pair) -> None:
+        """Note work that is spent on each of these requests."""
+        cpu, gpu = self._used
+        for request in requests:
+            found = self._open.get(request)
+            if found is not None:
+                found.spent += cost
+            self._worked += cost
+            cpu, gpu = cpu + used[0], gpu + used[1]
+        self._used = cpu, gpu
 
     def done(self, record: Record) -> None:
         """Take one finished run off what is ahead of its request."""
         found = self._open.get(record.request)
         if found is not None:
             step = found.flow.steps[record.stage]
-            left = np.maximum(found.left - step.menu.use[step.option], 0.0)
-            self._add(found.flow, found.bin, left - found.left)
-            found.left = left
+            use, before = step.menu.uses[step.option], found.left
+            left = found.left = max(0.0, before[0] - use[0]), max(0.0, before[1] - use[1])
+            self._add(found.flow, found.bin, left[0] - before[0], left[1] - before[1])
 
     def close(self, request: int, *, is_wasted: bool) -> None:
         """Forget a request; what was spent on one that was given up was wasted."""
         found = self._open.pop(request, None)
         if found is not None:
-            self._add(found.flow, found.bin, -found.left, -1)
+            self._add(found.flow, found.bin, -found.left[0], -found.left[1], -1)
             self._closed = 0.99 * self._closed + 1
             self._dropped = 0.99 * self._dropped + is_wasted
             self._outlook.is_losing = self._dropped > _LOSING * self._closed
@@ -254,14 +280,17 @@ class Admission:
 
     def adapt(self, passed_s: float) -> None:
         """Admit fewer requests while work is wasted in a full cluster, and more again when it is not."""
-        amounts = self._outlook.supply.usable
-        there = amounts > 0
-        if self._worked > 0 and there.any() and "adaptation" not in self._without:
-            is_full = bool((self._used[there] / (amounts[there] * max(passed_s, 1e-9))).max() > _FULL)
+        shares = [
+            used / (amount * max(passed_s, 1e-9))
+            for used, amount in zip(self._used, self._outlook.supply.usable_pair, strict=True)
+            if amount > 0
+        ]
+        if self._worked > 0 and shares and "adaptation" not in self._without:
+            is_full = max(shares) > _FULL
             if is_full and self._wasted > _WASTE * self._worked:
                 self.window = max(_LEAST_WINDOW, 0.85 * self.window)
             else:
                 most = 1.0 if self._outlook.load > 1 else _MOST_WINDOW
                 self.window = min(most, self.window + (0.03 if is_full else 0.1))
         self._wasted = self._worked = 0.0
-        self._used = np.zeros(len(amounts))
+        self._used = (0.0, 0.0)

@@ -51,7 +51,7 @@ class Ground:
         self.pace = dict.fromkeys(self._nodes, 1.0)
         self.busy = dict.fromkeys(self._nodes, 0.0)  # share of vCPUs, or of vGPUs where a node has no vCPUs
         self._slow = 0
-        self._nowhere: set[tuple[object, ...]] = set()  # what found no node in this decision
+        self._look = 0  # what found no node in this look at the cluster is not tried again
         self._sensitivity: dict[str, Sensitivity] = {}
         self._arrange()
 
@@ -60,6 +60,8 @@ class Ground:
         for node in self._nodes.values():
             self._by_kind[node.kind].append(node.name)
         self._is_plain = len(self._supply.kinds) == 1
+        # Where idle instances may be evicted, a start leaves no more room than before; MIG devices may be cut anew.
+        self._only_fills = not any(device.sharing == "mig" for node in self._nodes.values() for device in node.devices)
 
     def follow(self, changes: Iterable[NodeChange]) -> None:
         """Take in nodes that joined, were lost or changed."""
@@ -79,7 +81,7 @@ class Ground:
 
     def look_again(self) -> None:
         """Forget what found no node: room was given back since. What is started only takes more."""
-        self._nowhere.clear()
+        self._look += 1
 
     @property
     def is_full(self) -> bool:
@@ -92,8 +94,8 @@ class Ground:
         if found is None:
             return 0.0
         if found.vcpus:
-            return float(menu.vcpus[option]) / found.vcpus
-        return float(menu.vgpus[option]) / sum(device.vgpus for device in found.devices)
+            return menu.vcpus_each[option] / found.vcpus
+        return menu.vgpus_each[option] / sum(device.vgpus for device in found.devices)
 
     def _slope(self, menu: Menu) -> float:
         known = self._sensitivity.get(menu.name)
@@ -130,15 +132,45 @@ class Ground:
             evicts: Whether idle instances of others may have to go.
             left_s: Time that the run may take.
         """
-        configuration, kind = menu.options[option]
+        configuration = menu.options[option][0]
         if self._is_plain and not menu.sensitivity and (not self._slow or self._slow == len(self._nodes)):
-            wanted = (menu.name, *menu.sizes[option], configuration.memory_gb, is_warm, evicts)
-            if wanted in self._nowhere:
+            nowhere, footprint, blocked = menu.nowhere[2 * is_warm + evicts], menu.footprint[option], menu.blocked
+            if nowhere[footprint] == self._look or blocked[footprint] == self._look:
+                return None
+            if blocked[footprint] == self._look - 1 and self._fits_nowhere(view, menu, option):  # likely so again
                 return None
             node = view.place(menu.name, configuration, "warm" if is_warm else "warm-first", evicts=evicts)
             if node is None:
-                self._nowhere.add(wanted)
+                nowhere[footprint] = self._look
+                if evicts and not is_warm:
+                    blocked[footprint] = self._look
             return node
+        return self._search(view, menu, option, is_warm=is_warm, evicts=evicts, left_s=left_s)
+
+    def _fits_nowhere(self, view: View, menu: Menu, option: int) -> bool:
+        if view.place(menu.name, menu.options[option][0]) is not None:
+            return False
+        menu.blocked[menu.footprint[option]] = self._look
+        return True
+
+    def is_blocked(self, menu: Menu, option: int) -> bool:
+        """Whether it is known in this look that an option does not fit anywhere, idle instances out of the way."""
+        return menu.blocked[menu.footprint[option]] == self._look
+
+    def is_closed(self, menu: Menu, *, is_warm: bool, evicts: bool) -> bool:
+        """Whether it is known in this look that no option of a function finds a node: so, or started cold."""
+        if menu.blocked.count(self._look) == len(menu.blocked):
+            return True
+        looks = (menu.nowhere[2 * is_warm + evicts], menu.nowhere[0], menu.nowhere[1])
+        return all(nowhere.count(self._look) == len(nowhere) for nowhere in looks)
+
+    def _search(self, view: View, menu: Menu, option: int, *, is_warm: bool, evicts: bool, left_s: float) -> str | None:
+        """Looks at every node of the kind: where they differ by speed, pace or what disturbs a run."""
+        configuration, kind = menu.options[option]
+        nowhere, footprint = menu.nowhere[2 * is_warm + evicts], menu.footprint[option]
+        if nowhere[footprint] == self._look:
+            return None
+        is_late = False
         slope = self._slope(menu)
         best: tuple[tuple[bool, float, float], str] | None = None
         for node in self._by_kind[kind]:
@@ -147,16 +179,19 @@ class Ground:
                 continue
             pace = self.pace[node] if self.pace[node] > _UNEVEN else 1.0
             key = (False, pace, others)
-            if best is not None and not is_warm and best[0] <= key:
+            if best is not None and best[0] <= key:
                 continue
             is_there = view.is_warm(menu.name, configuration, node)
             if is_warm and not is_there:
                 continue
             key = (not is_there, pace, others)
             if (best is None or key < best[0]) and _has_room(view, menu, configuration, node, evicts=evicts):
-                if pace > 1 and menu.mean_s[option] * pace > left_s:
+                if pace > 1 and menu.means_s[option] * pace > left_s:
+                    is_late = True
                     continue
                 best = key, node
+        if best is None and evicts and not is_late and self._only_fills and not menu.function.buffers:
+            nowhere[footprint] = self._look
         return best[1] if best else None
 
 

@@ -1,6 +1,5 @@
 """Queues, one per stage of each workflow, by the latest instant at which a run must end."""
 
-from collections.abc import Iterator
 from math import inf
 
 from sortedcontainers import SortedList
@@ -9,16 +8,22 @@ from fairlead.model import Invocation
 from fairlead.policy.base import View
 from fairlead.policy.fairlead.outlook import Step
 
+_NONE = (inf, -1, Invocation(-1, -1, "", "", "", inf, inf))
+
 
 class Line:
     """Waiting invocations of one stage, the most urgent first."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, name: tuple[str, str], step: Step, everywhere: list[int]) -> None:
+        self.name = name
         self.step = step
         self.menu = step.menu
+        self.size = 0  # how many wait in it
         self.siblings: list[Line] = []  # of the same function, with which it shares batches
         self._count = [0]  # of those that wait in it and in its siblings
+        self._everywhere = everywhere  # of those that wait in any line
         self._items: SortedList = SortedList()
+        self._first: tuple[float, int, Invocation] = _NONE
         self._keys: dict[int, float] = {}
         self._stuck: tuple[int, int] = (-1, -1)
         self._is_kept = False
@@ -27,7 +32,7 @@ class Line:
         self._held = 0
 
     def __len__(self) -> int:
-        return len(self._items)
+        return self.size
 
     def join(self, lines: list["Line"]) -> None:
         """Share batches with all of these lines, which are of the same function. For use while they are empty."""
@@ -44,23 +49,31 @@ class Line:
         if invocation.id not in self._keys:
             self._keys[invocation.id] = key
             self.newest = max(self.newest, invocation.ready)
-            self._items.add((key, invocation.id, invocation))
-            self._count[0] += 1
+            item = (key, invocation.id, invocation)
+            self._items.add(item)
+            if not self.size or item < self._first:
+                self._first = item
+            self._counted(1)
 
     def discard(self, invocation: Invocation) -> None:
         """Take an invocation out."""
         key = self._keys.pop(invocation.id)
         self._items.remove((key, invocation.id, invocation))
-        self._count[0] -= 1
+        self._counted(-1)
+        self._first = self._items[0] if self.size else _NONE
+
+    def _counted(self, more: int) -> None:
+        self.size += more
+        self._count[0] += more
+        self._everywhere[0] += more
 
     def first(self) -> Invocation:
-        """The most urgent."""
-        found: Invocation = self._items[0][2]
-        return found
+        """The most urgent; for use where any waits."""
+        return self._first[2]
 
     def first_key(self) -> float:
         """By when the most urgent must have run; infinity for an empty line."""
-        return float(self._items[0][0]) if self._items else inf
+        return self._first[0]
 
     def at(self, position: int) -> Invocation:
         """The invocation at this place of the line."""
@@ -76,7 +89,7 @@ class Line:
 
         Of the other lines of the function only invocations that are in time if the batch ends at the instant `end`.
         """
-        found = list(self._pop(view, most, skipped))
+        found = self._pop(view, most, skipped)
         for line in self.siblings:
             if len(found) >= most:
                 break
@@ -84,18 +97,20 @@ class Line:
             found += line._pop(view, most - len(found), late)
         return found
 
-    def _pop(self, view: View, most: int, skipped: int) -> Iterator[Invocation]:
-        while most and len(self._items) > skipped:
+    def _pop(self, view: View, most: int, skipped: int) -> list[Invocation]:
+        found: list[Invocation] = []
+        while len(found) < most and self.size > skipped:
             _, number, invocation = self._items.pop(skipped)
             del self._keys[number]
-            self._count[0] -= 1
+            self._counted(-1)
             if view.is_waiting(invocation):
-                most -= 1
-                yield invocation
+                found.append(invocation)
+        self._first = self._items[0] if self.size else _NONE
+        return found
 
     def stick(self, epoch: int, *, is_kept: bool = False) -> None:
         """Note that nothing could be started for the first of the line, maybe for room that is kept for others."""
-        self._stuck = (epoch, self.first().id if self._items else -1)
+        self._stuck = (epoch, self._first[1])
         self._is_kept = is_kept
 
     def was_kept_waiting(self, invocation: Invocation) -> bool:
@@ -104,7 +119,7 @@ class Line:
 
     def is_stuck(self, epoch: int) -> bool:
         """Whether nothing has changed since then."""
-        return self._stuck == (epoch, self.first().id if self._items else -1)
+        return self._stuck == (epoch, self._first[1])
 
     def hold(self, until: float) -> None:
         """Wait until this instant for others to join the first."""

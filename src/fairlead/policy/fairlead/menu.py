@@ -15,6 +15,7 @@ from fairlead.profile import Estimate
 
 Reals = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Pair = tuple[float, float]  # of vCPUs and of vGPUs, where a decision counts: quicker than arrays of two
 
 _MIG_PART = {1: 1.0, 2: 7 / 3, 3: 3.5, 4: 3.5, 7: 7.0}  # sevenths of a device that a slice keeps from all others
 _PRIOR_RUNS = 5.0  # weight of "declared times are right" against runs that were observed
@@ -36,19 +37,20 @@ class Supply:
         self.usd_per_s: Reals = np.maximum(np.array(base), 1e-12)
         self.count(cluster.nodes)
 
-    @property
-    def usable(self) -> Reals:
-        """What of each resource can be used at a time, by experience."""
-        return self.amounts * self.attainable
+    def _learned(self) -> None:
+        self.usable: Reals = self.amounts * self.attainable  # what of each can be used at a time, by experience
+        cpu, gpu = self.usable.tolist()
+        self.usable_pair: Pair = (cpu, gpu)
 
-    def observe_full(self, held: Reals, needed: Reals) -> None:
+    def observe_full(self, held: Pair, needed: Pair) -> None:
         """See what is in use at an instant when a run that needs these resources cannot be started for lack of room."""
-        if (self.amounts[needed > 0] <= 0).any():
+        wanted = [i for i in (0, 1) if needed[i] > 0]
+        if any(self.amounts_pair[i] <= 0 for i in wanted):
             return  # there is no node for it at all
-        use = np.divide(held, self.amounts, out=np.zeros(2), where=self.amounts > 0)
-        use[needed <= 0] = 0.0
-        bottleneck = int(use.argmax())
+        use = [held[i] / self.amounts_pair[i] if i in wanted else 0.0 for i in (0, 1)]
+        bottleneck = int(use[1] > use[0])
         self.attainable[bottleneck] += _FOLLOW * (max(use[bottleneck], _LEAST) - self.attainable[bottleneck])
+        self._learned()
 
     def count(self, nodes: Iterable[Node]) -> None:
         """Add up what these nodes have; what was learned of how much can be used was learned on others."""
@@ -56,11 +58,14 @@ class Supply:
         self.amounts: Reals = np.zeros(2)
         for node in nodes:
             self.amounts += node.speed * np.array([node.vcpus, sum(device.vgpus for device in node.devices)])
+        cpu, gpu = self.amounts.tolist()
+        self.amounts_pair: Pair = (cpu, gpu)
+        self._learned()
 
-    def slots(self, holding: Reals) -> int:
+    def slots(self, holding: Pair) -> int:
         """How many runs that take so much of each resource can go on at the same time without others, at least 1."""
-        taken = holding > 0
-        return max(1, int((self.amounts[taken] / holding[taken] + 1e-9).min()))
+        counts = [amount / taken + 1e-9 for amount, taken in zip(self.amounts_pair, holding, strict=True) if taken > 0]
+        return max(1, int(min(counts)))
 
     def part(self, kind: str, vgpus: float) -> float:
         """vGPUs of a device that no other instance can use while one has this share."""
@@ -98,6 +103,7 @@ class Menu:
         self._run_cold_s = 0.0
         if function.keep_alive_s <= 0 and not function.warm:  # no instance stays: every run begins with a cold start
             self._run_cold_s, self.cold_s = self.cold_s, 0.0
+        self.version = 0  # of its times, one more whenever they change
         self.ran_s = 0.0  # how long a run has taken per member of its batch, on average; 0 before the first
         self.wait_s = 0.0  # how long runs have waited for a place, on average
         self.transfer_s = function.output_mb * 8e-3 / cluster.bandwidth_gbps
@@ -129,6 +135,18 @@ class Menu:
         self.most = int(self.batches[-1]) if options else 0  # in one batch
         self.sizes = [(c.vcpus, c.vgpus, kind) for c, kind in options]
         self.members: list[float] = self.batch.tolist()
+        self.vgpus_each: list[float] = self.vgpus.tolist()
+        self.vcpus_each: list[float] = self.vcpus.tolist()
+        self.uses_gpu = bool(self.vgpus.any())
+        self.held_by: list[Pair] = [(cpu, gpu) for cpu, gpu in self.holding.tolist()]  # what a run takes, by option
+        sizes = {size: number for number, size in enumerate(dict.fromkeys(self.sizes))}
+        self.size_of = [sizes[size] for size in self.sizes]
+        wants = [(*size, c.memory_gb) for size, (c, _) in zip(self.sizes, options, strict=True)]
+        numbers = {want: number for number, want in enumerate(dict.fromkeys(wants))}
+        self.footprint = [numbers[want] for want in wants]  # equal for options that differ in their batch only
+        # When no node was found for a footprint, by what `Ground.find` looks for; and when it fitted nowhere at all.
+        self.nowhere = [[-9] * len(numbers) for _ in range(4)]
+        self.blocked = [-9] * len(numbers)
         self._derive()
 
     def _undominated(self) -> Mask:
@@ -191,6 +209,7 @@ class Menu:
         self._derive()
 
     def _derive(self) -> None:
+        self.version += 1
         self.mean_s: Reals = self._believed_s + self._estimate.overhead_s + self._run_cold_s
         self.upper_s: Reals = self.mean_s * (1 + self.safety * (self._spread - 1))
         self.fastest_s = float(self.mean_s.min()) if len(self) else inf
@@ -198,4 +217,7 @@ class Menu:
         self.use: Reals = self.holding * (self.mean_s / self.batch)[:, None]  # resource-seconds per invocation
         billed_s = self.mean_s if self._price.bill_cold_start else self.mean_s - self._run_cold_s
         self.usd: Reals = self.usd_per_s * billed_s  # of the whole batch
-        self.usd_each: list[float] = self.usd.tolist()  # by option
+        self.means_s: list[float] = self.mean_s.tolist()  # the same by option, for decisions
+        self.uppers_s: list[float] = self.upper_s.tolist()
+        self.usd_each: list[float] = self.usd.tolist()
+        self.uses: list[Pair] = [(cpu, gpu) for cpu, gpu in self.use.tolist()]

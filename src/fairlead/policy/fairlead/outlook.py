@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fairlead.model import Request, Stage, Workflow
 from fairlead.policy.base import Site, View
-from fairlead.policy.fairlead.menu import Menu, Reals, Supply
+from fairlead.policy.fairlead.menu import Menu, Pair, Reals, Supply
 from fairlead.policy.fairlead.reasons import Planned
 from fairlead.policy.fairlead.sizes import followers
 from fairlead.policy.kit.expected import expected_counts
@@ -37,6 +37,7 @@ _GIVEN = 0.05  # weight of the newest request in the mean of what requests are g
 _OFF = 1.25  # how far that may be from what the tables are for
 _KEPT = 1.0  # times the expected use of requests that cannot wait, which longer runs leave free
 _MOST_RANKED = 48
+_ENTRIES = np.arange(GRID + 1)  # of a table
 
 
 class Step:
@@ -57,8 +58,16 @@ class Step:
         self.keeps = False  # whether that is anything
         self.kept_for: frozenset[str] = frozenset()  # the workflows of these requests
         self.option = 0  # planned for a request that was just admitted and is on schedule
+        self._laid_out_for: tuple[int, float, float] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """What is derived from the table when it is asked for."""
         self._ranks: dict[tuple[int, int], tuple[list[int], list[float]]] = {}
-        self._least: Reals | None = None
+        self._least: list[float] = []
+        self._planned_batches: list[int] = []
+        self._run_costs: list[float] = []
+        self._last_call: tuple[float, float] | None = None
 
     def scale(self, slo_s: float) -> None:
         """Have the table reach so far; it must be worked out then."""
@@ -77,23 +86,34 @@ class Step:
             table = step.cost if not shift else np.concatenate([np.full(shift, inf), step.cost[:-shift]])
             ahead = ahead + runs * table
             rest_s = max(rest_s, step.rest_s + step.menu.fastest_s)
-        transfer_s = menu.transfer_s if self.after else 0.0
-        self.rest_s = rest_s + transfer_s
+        self.rest_s = rest_s + self._transfer_s
         self.ahead = ahead
         self._padded: Reals = np.concatenate([[inf], ahead])
         self.run_cost: Reals = menu.usd * menu.aversion + menu.holding @ surcharges * menu.mean_s
-        self.bins = np.ceil((menu.upper_s + transfer_s) / self.grid_s - 1e-6).astype(int)
-        waits_s = (menu.batch - 1) / max(rate, 1e-9) * _GATHERING
-        planned = np.ceil((menu.upper_s + transfer_s + waits_s) / self.grid_s - 1e-6)
-        left = np.arange(GRID + 1)[None, :] - np.minimum(planned, GRID + 1).astype(int)[:, None]
-        total = np.where(left >= 0, ahead[np.maximum(left, 0)], inf) + (self.run_cost / menu.batch)[:, None]
+        key = (menu.version, rate, self.grid_s)
+        if key != self._laid_out_for:
+            self._lay_out(rate)
+            self._laid_out_for = key
+        total = self._padded[self._after_run] + self.run_cost / menu.batch
         if self.usd_limit < inf:
-            total[menu.usd / menu.batch > self.usd_limit * (1 + 1e-9)] = inf
-        self.best = total.argmin(axis=0)
-        self.cost: Reals = total[self.best, np.arange(GRID + 1)]
+            total[:, menu.usd / menu.batch > self.usd_limit * (1 + 1e-9)] = inf
+        self.best = total.argmin(axis=1)
+        self.cost: Reals = total[_ENTRIES, self.best]
+        self._forget()
+
+    @property
+    def _transfer_s(self) -> float:
+        return self.menu.transfer_s if self.after else 0.0
+
+    def _lay_out(self, rate: float) -> None:
+        """What of the table depends on times and on the rate of requests, and not on prices."""
+        menu = self.menu
+        self.bins = np.ceil((menu.upper_s + self._transfer_s) / self.grid_s - 1e-6).astype(int)
+        waits_s = (menu.batch - 1) / max(rate, 1e-9) * _GATHERING
+        planned = np.ceil((menu.upper_s + self._transfer_s + waits_s) / self.grid_s - 1e-6)
+        left = _ENTRIES[:, None] - np.minimum(planned, GRID + 1).astype(int)[None, :]
+        self._after_run = np.maximum(left, -1) + 1  # for each entry and option, where in `_padded` the rest is
         self.planned_bins = planned
-        self._ranks.clear()
-        self._least = None
 
     @property
     def menu_wait_s(self) -> float:
@@ -132,36 +152,46 @@ class Step:
 
     def _ahead_from(self, left: NDArray[np.int_]) -> Reals:
         """What the stages after this one cost with so many parts of the objective left; infinite if negative."""
-        found: Reals = self._padded[np.maximum(left, -1) + 1]
-        return found
+        return self._padded.take(left + 1, mode="clip")  # its first entry is infinite
 
     def planned_batch(self, left_s: float) -> int:
         """How many the plan would have run together with so much time left, the time until they are there included."""
         left = self.bin(left_s)
-        return int(self.menu.batch[self.best[left]]) if left >= 0 and np.isfinite(self.cost[left]) else 1
+        if left < 0:
+            return 1
+        if not self._planned_batches:
+            self._planned_batches = np.where(np.isfinite(self.cost), self.menu.batch[self.best], 1).astype(int).tolist()
+        return self._planned_batches[left]
+
+    def run_cost_of(self, option: int) -> float:
+        """What a run of this option costs, in a batch of any size."""
+        if not self._run_costs:
+            self._run_costs = self.run_cost.tolist()
+        return self._run_costs[option]
 
     def cost_with(self, option: int, left_s: float) -> float:
         """What finishing costs with so much time left if this option is taken, in a full batch; infinite if late."""
         after = self.bin(left_s) - int(self.bins[option])
         if after < 0:
             return inf
-        return float(self.ahead[after] + self.run_cost[option] / self.menu.batch[option])
+        return float(self.ahead[after] + self.run_cost_of(option) / self.menu.members[option])
 
     def least_cost(self, left_s: float) -> float:
         """What finishing costs at least with so much time left, in full batches."""
-        return float(self._least_costs()[max(self.bin(left_s), 0)])
+        return (self._least or self._least_costs())[max(self.bin(left_s), 0)]
 
-    def _least_costs(self) -> Reals:
-        if self._least is None:
-            ahead = self._ahead_from(np.arange(GRID + 1)[None, :] - self.bins[:, None])
-            self._least = (ahead + (self.run_cost / self.menu.batch)[:, None]).min(axis=0)
+    def _least_costs(self) -> list[float]:
+        if not self._least:
+            ahead = self._ahead_from(_ENTRIES[:, None] - self.bins[None, :])
+            self._least = (ahead + self.run_cost / self.menu.batch).min(axis=1).tolist()
         return self._least
 
     def last_call_s(self, limit: float) -> float:
         """The least time left with which finishing costs no more than this; the objective if it always does."""
-        enough = self._least_costs() <= limit
-        left = float(enough.argmax() if enough.any() else GRID)
-        return left * self.grid_s / (1 - _HEADROOM) + self.reply_s
+        if self._last_call is None or self._last_call[0] != limit:
+            left = float(next((i for i, cost in enumerate(self._least_costs()) if cost <= limit), GRID))
+            self._last_call = limit, left * self.grid_s / (1 - _HEADROOM) + self.reply_s
+        return self._last_call[1]
 
     def gains(self, worth: float, keys: Reals, now: float, waiting: int) -> tuple[Reals, Reals]:
         """For each option, what it gains if all that would be late in it are passed over, and how many these are.
@@ -201,6 +231,8 @@ class Flow:
                 self.steps[name].after.append((runs, self.steps[stage.name]))
         self.backwards = [self.steps[stage.name] for stage in reversed(workflow.stages)]
         self.first = [step for step in self.backwards if step.is_first]
+        self._before = {stage.name: stage.after for stage in workflow.stages}
+        self._first_runs = sum(step.visits for step in self.first)
         self.can_run = all(len(step.menu) for step in self.backwards)
         self.is_flexible = any(step.menu.vgpus.any() and not step.menu.vgpus.all() for step in self.backwards)
         self.is_due = workflow.slo.latency_s < inf  # whether its requests have deadlines
@@ -210,6 +242,7 @@ class Flow:
         self.rate = 0.0
         self.slow_rate = 0.0
         self.use: Reals = np.zeros(0)
+        self.need: Pair = (0.0, 0.0)  # the same
         self.share = 1.0  # of its requests that can be answered
         self.closed = self.dropped = 0.0  # admitted requests, with exponential forgetting
         if workflow.slo.cost_usd < inf and self.can_run:
@@ -250,26 +283,39 @@ class Flow:
         self.fastest_s = max(step.reply_s + step.rest_s + step.menu.fastest_s for step in self.first)
         start = int(GRID * (1 - _HEADROOM))
         left: dict[str, int] = {}
-        planned: list[Planned] = []
-        self.use = np.zeros(2)
+        cpu = gpu = 0.0
+        self._spans: list[tuple[Step, int, int]] = []
         for step in reversed(self.backwards):
-            at = min([left[name] for name in self._before(step)], default=start)
-            if np.isfinite(step.cost[at]):
+            at = min([left[name] for name in self._before[step.name]], default=start)
+            if isfinite(step.cost[at]):
                 step.option = int(step.best[at])
             else:
                 step.option = int(step.menu.upper_s.argmin())
             left[step.name] = max(0, at - int(min(step.planned_bins[step.option], GRID)))
-            planned.append(step.planned(self._before(step), start - at, start - left[step.name]))
-            self.use = self.use + step.visits * step.menu.use[step.option]
+            self._spans.append((step, start - at, start - left[step.name]))
+            use = step.menu.uses[step.option]
+            cpu, gpu = cpu + step.visits * use[0], gpu + step.visits * use[1]
+        self.need = (cpu, gpu)
+        self.use = np.array(self.need)
+        self._told: tuple[tuple[Planned, ...], tuple[str, ...]] | None = None
         self.backlog = self._mean_remaining(left, start)
         self.planned_s = (start - min(left.values())) * self.backwards[0].grid_s
-        self.planned = tuple(planned)
-        self.plan = tuple(map(str, planned))
         self.fresh_cost = sum(float(step.cost[start]) * step.visits for step in self.first)
+        self._fresh_costs = (self.fresh_cost / max(self._first_runs, 1e-12), self.fresh_cost)
         self.price = sum(
-            float(step.run_cost[step.option]) / float(step.menu.batch[step.option]) * step.visits
-            for step in self.backwards
+            float(step.run_cost[step.option]) / step.menu.members[step.option] * step.visits for step in self.backwards
         )
+
+    def tell(self) -> tuple[tuple[Planned, ...], tuple[str, ...]]:
+        """The plan of a request that starts now, as values and as texts."""
+        if self._told is None:
+            planned = tuple(step.planned(self._before[step.name], at, end) for step, at, end in self._spans)
+            self._told = planned, tuple(map(str, planned))
+        return self._told
+
+    def fresh_cost_at(self, step: Step) -> float:
+        """What a new request costs, per run of this stage if it is the first."""
+        return self._fresh_costs[not step.is_first]
 
     def is_costly(self, left_s: float, times: float) -> bool:
         """Whether a request with so much time left costs more than this many times what a new one does."""
@@ -281,13 +327,10 @@ class Flow:
 
         By Little's law, so much work per request is under way when answers take as long as they may.
         """
-        work = {step.name: step.visits * float((step.menu.use[step.option]).sum()) for step in self.backwards}
+        work = {step.name: step.visits * sum(step.menu.uses[step.option]) for step in self.backwards}
         whole = sum(work.values())
         area = sum(amount * (start - left[name]) for name, amount in work.items())
         return min(1.0, max(0.3, area / max(whole * max(start - min(left.values()), 1), 1e-12)))
-
-    def _before(self, step: Step) -> tuple[str, ...]:
-        return next(stage.after for stage in self.workflow.stages if stage.name == step.name)
 
 
 class Outlook:
@@ -302,6 +345,7 @@ class Outlook:
         self.supply = supply
         self.flows = {name: Flow(workflow, menus) for name, workflow in site.workflows.items()}
         self.prices: Reals = np.ones(2)  # times the base price
+        self._loaded: tuple[list[float], Pair, float] = ([], (0.0, 0.0), 0.0)  # the load, and for what
         self.rates = dict.fromkeys(menus, 0.0)
         self.busy: dict[tuple[str, float], tuple[float, int]] = {}
         self._since: float | None = None
@@ -346,14 +390,15 @@ class Outlook:
         for menu in self.menus.values():
             menu.safety += 0.3 * (safety - menu.safety)
         self._set_rates()
+        self._tabulate()
         step = 1.0
         for _ in range(_ROUNDS if self.prices.max() > 1 or load > _TARGET else 1):
-            self._tabulate()
             over = self._use / np.maximum(_TARGET * self.supply.usable, 1e-9) - 1
             over[self.supply.usable <= 0] = -1.0
             self.prices = np.clip(self.prices * np.exp(np.clip(step * over, -0.7, 0.7)), 1.0, self._most_price)
             step *= 0.7
-        self._tabulate()
+            if self.prices.tolist() != self.told_prices:
+                self._tabulate()
         self.is_short = bool(self.prices.max() > 1.02)
         self._share_out()
         if "room" not in self._without:
@@ -370,7 +415,7 @@ class Outlook:
                 if self._is_first
                 else 1 - np.exp(-passed_s / min(window_s, 4 * self.period_s if name == "rate" else window_s))
             )
-            setattr(flow, name, getattr(flow, name) + weight * (seen - getattr(flow, name)))
+            setattr(flow, name, float(getattr(flow, name) + weight * (seen - getattr(flow, name))))
 
     def _set_rates(self) -> None:
         self.rates = dict.fromkeys(self.menus, 0.0)
@@ -381,10 +426,14 @@ class Outlook:
     @property
     def load(self) -> float:
         """The planned use of the busiest resource as a share of what there is."""
-        there = self.supply.usable > 0
-        return float((self._use[there] / self.supply.usable[there]).max()) if there.any() else 0.0
+        used, there = self._used, self.supply.usable_pair
+        if self._loaded[0] is not used or self._loaded[1] is not there:
+            shares = [use / usable for use, usable in zip(used, there, strict=True) if usable > 0]
+            self._loaded = used, there, max(shares, default=0.0)
+        return self._loaded[2]
 
     def _tabulate(self) -> None:
+        self.told_prices: list[float] = self.prices.tolist()
         slos = [flow.slo_s for flow in self.flows.values() if flow.is_due]
         self.period_s = min(max(5 * min(slos, default=1.0), 0.1), 2.0)  # between two refreshes
         surcharges = self.supply.usd_per_s * (self.prices - 1)
@@ -397,11 +446,12 @@ class Outlook:
             self._use = self._use + flow.rate * flow.use
             for step in flow.backwards:
                 menu, option = step.menu, step.option
-                key = (menu.name, float(menu.vgpus[option]))
-                each_s = max(menu.ran_s, float(menu.mean_s[option] / menu.batch[option]))
+                key = (menu.name, menu.vgpus_each[option])
+                each_s = max(menu.ran_s, menu.means_s[option] / menu.members[option])
                 number = flow.rate * step.visits * each_s
                 busy[key] = (busy.get(key, (0.0, 0))[0] + number, option)
         self.busy = busy
+        self._used: list[float] = self._use.tolist()
 
     def _share_out(self) -> None:
         """Where not all can be answered: to each workflow a floor, and the rest to those that need least per answer."""

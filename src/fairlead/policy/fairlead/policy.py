@@ -9,11 +9,11 @@ believed is corrected by what is observed, node by node (Darly). What is scarce 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from math import inf
+from math import inf, isfinite
 
 import numpy as np
 
-from fairlead.model import Invocation, Record
+from fairlead.model import Invocation, Record, Request
 from fairlead.policy.base import Action, Plan, Policy, Reject, Site, Start, View, Wake
 from fairlead.policy.fairlead.admission import Admission, Run
 from fairlead.policy.fairlead.ground import Ground
@@ -21,7 +21,7 @@ from fairlead.policy.fairlead.growth import Growth
 from fairlead.policy.fairlead.ingredients import check_ingredients
 from fairlead.policy.fairlead.lines import Line
 from fairlead.policy.fairlead.menu import Menu, Supply
-from fairlead.policy.fairlead.outlook import Outlook, Step
+from fairlead.policy.fairlead.outlook import Flow, Outlook, Step
 from fairlead.policy.fairlead.reasons import Started, over_budget, too_expensive, too_late
 from fairlead.policy.fairlead.sizes import choose_sizes, holds_slices
 from fairlead.policy.fairlead.warming import Warming
@@ -29,6 +29,8 @@ from fairlead.policy.fairlead.warming import Warming
 _MOST_WORTH = 1.3  # what finishing a request may cost under scarcity, in terms of a new one of its workflow
 _NEARLY_ALL = 1.1  # planned load up to which nearly all requests can be answered
 _MARGIN = 1.15  # what an answer is taken to be worth under scarcity, in costs of a new request
+
+_Head = tuple[bool, float, float, tuple[str, str], int]  # of a line: in the order in which lines are served
 
 
 @dataclass
@@ -45,6 +47,11 @@ class Fairlead(Policy):
     def __post_init__(self) -> None:
         self._without = check_ingredients(self.without)
         self._fills = "filling" not in self._without
+        self._by_laxity = "laxity" not in self._without
+        self._drops_by_value = "value" not in self._without
+        self._overtakes = "overtaking" not in self._without
+        self._passes_over = "passing-over" not in self._without
+        self._learns_waits = "waits" not in self._without
 
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         self._supply = Supply(site.cluster)
@@ -58,10 +65,11 @@ class Fairlead(Policy):
         self._outlook = Outlook(site, self._menus, self._supply, self._without)
         self._admission = Admission(self._outlook, self._without)
         self._ground = Ground(site.cluster.nodes, self._supply, self._without)
-        self._warming = Warming(self._outlook, self._without, holds_slices=self._holds_slices)
+        self._warming = Warming(self._outlook, self._ground, self._without, holds_slices=self._holds_slices)
         self._growth = Growth(site, self._outlook, self._warming)
+        self._waiting = [0]  # in all lines
         self._lines = {
-            (name, step.name): Line(step)
+            (name, step.name): Line((name, step.name), step, self._waiting)
             for name, flow in self._outlook.flows.items()
             for step in flow.steps.values()
             if len(step.menu)
@@ -77,18 +85,24 @@ class Fairlead(Policy):
         self._sampled = -inf
 
     def decide(self, view: View) -> Iterator[Action]:
+        now = view.now
         self._ground.look_again()
         self._follow(view)
         if self._growth.is_on:
             self._growth.follow(view)
         if self._outlook.refresh(view):
-            self._admission.adapt(view.now - self._refreshed)
-            self._refreshed = view.now
+            self._admission.adapt(now - self._refreshed)
+            self._refreshed = now
             self._epoch += 1
-        yield from self._admit(view)
-        self._line_up(view)
-        yield from self._dispatch(view)
-        yield from self._warming.provide(view)
+        fresh = view.fresh
+        if fresh:
+            yield from self._admit(view, fresh)
+        if self._ready:
+            self._line_up(view)
+        if self._waiting[0]:
+            yield from self._dispatch(view)
+        if self._warming.is_asked(now):
+            yield from self._warming.provide(view)
         if self._growth.is_on:
             yield from self._growth.adjust(view)
         yield from self._look_again(view)
@@ -126,23 +140,23 @@ class Fairlead(Policy):
 
     # --- admission -------------------------------------------------------------------------------------------------
 
-    def _admit(self, view: View) -> Iterator[Action]:
-        is_full = bool(view.fresh) and self._ground.is_full
-        soonest = min((run.end for run in self._admission.running), default=view.now) if is_full else view.now
-        for request in view.fresh:
-            if self._outlook.arrive(request, view.now):
-                self._admission.sort_again(self._outlook.flows[request.workflow])
-            start = view.now
+    def _admit(self, view: View, fresh: Sequence[Request]) -> Iterator[Action]:
+        now, is_full = view.now, self._ground.is_full
+        soonest = min((run.end for run in self._admission.running), default=now) if is_full else now
+        for request in fresh:
+            flow = self._outlook.flows[request.workflow]
+            if self._outlook.arrive(request, now):
+                self._admission.sort_again(flow)
+            start = now
             if is_full:
                 start = max(start, soonest)
-                start += self._ahead_s(request.workflow, request.deadline - start)
-            refusal = self._admission.admit(request, view.now, start)
+                start += self._ahead_s(flow, request.deadline - start)
+            refusal = self._admission.admit(request, now, start)
             if refusal is not None:
                 yield Reject(request.id, refusal.reason, refusal.retry_after_s)
             elif request.deadline < inf:
-                flow = self._outlook.flows[request.workflow]
-                finish = min(request.deadline, view.now + flow.planned_s)
-                yield Plan(request.id, flow.plan, finish, self._admission.notes(request.id))
+                finish = min(request.deadline, now + flow.planned_s)
+                yield Plan(request.id, flow.tell()[1], finish, self._admission.notes(request.id))
 
     def _line_up(self, view: View) -> None:
         """Put what became ready into its lines, unless it was refused."""
@@ -151,16 +165,16 @@ class Fairlead(Policy):
             if line is not None and view.is_waiting(invocation):
                 line.add(invocation, invocation.deadline - line.step.rest_s - line.step.reply_s)
 
-    def _ahead_s(self, workflow: str, left_s: float) -> float:
+    def _ahead_s(self, flow: Flow, left_s: float) -> float:
         """How long full batches take that are ahead of a new request in the line of its first stage."""
-        line = self._lines.get((workflow, self._outlook.flows[workflow].first[0].name))
-        if line is None or not line:
+        line = self._lines.get((flow.workflow.name, flow.first[0].name))
+        if line is None or not line.size:
             return 0.0
         menu = line.menu
         options, _ = line.step.ranked(left_s, menu.most)
         option = options[0] if options else line.step.option
         batches = line.waiting // menu.most
-        return batches * float(menu.mean_s[option]) / self._supply.slots(menu.holding[option])
+        return batches * menu.means_s[option] / self._supply.slots(menu.held_by[option])
 
     # --- dispatch --------------------------------------------------------------------------------------------------
 
@@ -172,54 +186,57 @@ class Fairlead(Policy):
         is_sampled = view.now < self._sampled + self._outlook.period_s / 16
         if self._ground.is_full and is_sampled:
             return
-        heads: list[tuple[bool, float, float, tuple[str, str], int]] = []
-        for name in self._lines:
-            yield from self._enlist(view, name, heads)
+        heads: list[_Head] = []
+        for line in self._lines.values():
+            if line.size:
+                if not self._is_clean(view, line):
+                    yield from self._clean(view, line)
+                self._enlist(view, line, heads)
         while heads and not (is_sampled and self._ground.is_full):
             *_, name, head = heappop(heads)
             line = self._lines[name]
-            if not line or line.first().id != head:  # it went with a batch of another line
-                yield from self._enlist(view, name, heads)
-                continue
-            has_started = False
-            for action in self._serve(view, line):
-                has_started |= isinstance(action, Start)
-                yield action
-            if has_started:
-                yield from self._enlist(view, name, heads)
+            has_started = not line.size or line.first().id != head  # it went with a batch of another line
+            if not has_started:
+                for action in self._serve(view, line):
+                    has_started |= type(action) is Start
+                    yield action
+            if has_started and line.size:
+                if not self._is_clean(view, line):
+                    yield from self._clean(view, line)
+                self._enlist(view, line, heads)
 
-    def _enlist(
-        self, view: View, name: tuple[str, str], heads: list[tuple[bool, float, float, tuple[str, str], int]]
-    ) -> Iterator[Action]:
+    def _enlist(self, view: View, line: Line, heads: list[_Head]) -> None:
         """Put a line among those to be served, unless nothing can be started for its first."""
-        line = self._lines[name]
-        if line:
-            yield from self._clean(view, line)
-            if line and not line.is_stuck(self._epoch) and not line.is_held(view.now):
-                head = line.first()
-                heappush(heads, (*self._urgency(view, line), head.ready, name, head.id))
+        if line.size and not line.is_stuck(self._epoch) and not line.is_held(view.now):
+            head = line.first()
+            heappush(heads, (*self._urgency(view.now, line, head), head.ready, line.name, head.id))
 
-    def _urgency(self, view: View, line: Line) -> tuple[bool, float]:
+    def _urgency(self, now: float, line: Line, head: Invocation) -> tuple[bool, float]:
         """Whether a line can let others go first, since the plan has time for its batch to fill; and its laxity."""
-        step, left_s = line.step, line.first().deadline - view.now
-        if "laxity" in self._without:
+        step, left_s = line.step, head.deadline - now
+        if not self._by_laxity:
             return False, left_s
-        options, _ = step.ranked(left_s, line.waiting)
-        can_fill = bool(options) and self._fills and line.waiting < step.planned_batch(left_s)
+        waiting = line.waiting
+        options, _ = step.ranked(left_s, waiting)
+        can_fill = bool(options) and self._fills and waiting < step.planned_batch(left_s)
         if self._is_rescued(step) and left_s < inf and (limit := _MOST_WORTH * self._fresh_cost(step)) < inf:
             return can_fill, left_s - step.last_call_s(limit)  # how long until it would be dropped
-        run_s = line.menu.upper_s[options[0]] if options else line.menu.fastest_s
-        return can_fill, line.first_key() - view.now - float(run_s)
+        run_s = line.menu.uppers_s[options[0]] if options else line.menu.fastest_s
+        return can_fill, line.first_key() - now - run_s
 
     def _is_rescued(self, step: Step) -> bool:
         """Whether a line comes before it would be dropped: while nearly all can be answered, or if it is starved."""
         outlook = self._outlook
         return outlook.is_short and (outlook.load < _NEARLY_ALL or self._admission.is_starved(step.workflow))
 
+    def _is_clean(self, view: View, line: Line) -> bool:
+        """Whether the first of a line still waits, and can be in time."""
+        return line.first_key() - view.now >= line.menu.fastest_s - 1e-9 and view.is_waiting(line.first())
+
     def _clean(self, view: View, line: Line) -> Iterator[Action]:
         """Forget what left, and drop what cannot be in time any more."""
         now = view.now
-        while line:
+        while line.size:
             head, key = line.first(), line.first_key()
             if not view.is_waiting(head):
                 line.discard(head)
@@ -238,7 +255,7 @@ class Fairlead(Policy):
     def _serve(self, view: View, line: Line) -> Iterator[Action]:
         """Start the first in line, with as many after it as go with it; at most one batch."""
         menu, step, now = line.menu, line.step, view.now
-        while line:
+        while line.size:
             head = line.first()
             if not view.is_waiting(head):
                 line.discard(head)
@@ -260,7 +277,7 @@ class Fairlead(Policy):
             return
         skipped, is_rushed = 0, False
         options, costs = step.ranked(left_s, line.waiting)
-        if left_s < inf and len(line) > 1 and self._outlook.is_scarce and len(menu.batches) > 1:
+        if left_s < inf and line.size > 1 and self._outlook.is_scarce and len(menu.batches) > 1:
             skipped, options, costs = self._pass_over(line, step, now, options, costs)
         if not options:
             options, costs = _quickest(menu, left_s - step.rest_s)
@@ -272,18 +289,20 @@ class Fairlead(Policy):
         if until > now:
             line.hold(until)
             return
-        if step.keeps and not self._admission.leaves_room(step, menu.holding[options[0]]):
+        if step.keeps and not self._admission.leaves_room(step, menu.held_by[options[0]]):
             line.stick(self._epoch, is_kept=True)
             return
-        found = self._find(view, line, options, head, spend)
-        if found is None:
-            found = yield from self._find_cold(view, line, options, line.first_key() - now, spend)
-        if found is None and len(line) > 1 and self._outlook.is_scarce and "overtaking" not in self._without:
-            overtaking = self._find_later(view, line)
-            if overtaking is not None:
-                option, node, skipped = overtaking
-                yield from self._start(view, line, option, node, skipped, option, is_rushed=False)
-                return
+        found = None
+        if not self._ground.is_closed(menu, is_warm=menu.cold_s > 0, evicts=not self._holds_slices):
+            found = self._find(view, line, options, head, spend)
+            if found is None:
+                found = yield from self._find_cold(view, line, options, line.first_key() - now, spend)
+            if found is None and line.size > 1 and self._overtakes and self._outlook.is_scarce:
+                overtaking = self._find_later(view, line)
+                if overtaking is not None:
+                    option, node, skipped = overtaking
+                    yield from self._start(view, line, option, node, skipped, option, is_rushed=False)
+                    return
         if found is None:
             if menu.cold_s > 0:
                 self._warming.missed[menu.name] = options[0]
@@ -296,14 +315,14 @@ class Fairlead(Policy):
         """Whether a batch may wait for more: not where a resource is short and nothing else would use it meanwhile."""
         if not self._fills or left_s == inf:
             return False
-        return not self._outlook.is_short or sum(map(len, self._lines.values())) > line.waiting
+        return not self._outlook.is_short or self._waiting[0] > line.waiting
 
     def _fills_until(self, line: Line, left_s: float, cost: float, now: float) -> float:
         """Until when to wait for others, if a fuller batch is cheaper and still in time; else now.
 
         If none has come for twice the mean time between two, there may be none to wait for.
         """
-        gap_s = 1 / max(float(self._outlook.rates[line.menu.name]), 1e-9)
+        gap_s = 1 / max(self._outlook.rates[line.menu.name], 1e-9)
         most, waiting = line.newest + 2 * gap_s, line.waiting
         for size in line.menu.batches if most > now else ():
             wait_s = (size - waiting) * gap_s
@@ -319,25 +338,22 @@ class Fairlead(Policy):
             return  # what idle instances keep is room that can be made
         if self._ground.find(view, menu, option, is_warm=False, evicts=True, left_s=inf) is None:
             self._sampled = view.now
-            self._supply.observe_full(self._admission.held + self._warming.held(view.now), menu.holding[option])
+            runs, starts = self._admission.held, self._warming.held(view.now)
+            self._supply.observe_full((runs[0] + starts[0], runs[1] + starts[1]), menu.held_by[option])
 
     def _fresh_cost(self, step: Step) -> float:
         """What a new request costs, per run of this stage if it is the first."""
-        flow = self._outlook.flows[step.workflow]
-        runs = sum(one.visits for one in flow.first) if step.is_first else 1.0
-        return flow.fresh_cost / max(runs, 1e-12)
+        return self._outlook.flows[step.workflow].fresh_cost_at(step)
 
     def _costs_too_much(self, step: Step, left_s: float) -> bool:
         fresh = self._fresh_cost(step)
-        return (
-            "value" not in self._without and bool(np.isfinite(fresh)) and step.least_cost(left_s) > _MOST_WORTH * fresh
-        )
+        return self._drops_by_value and isfinite(fresh) and step.least_cost(left_s) > _MOST_WORTH * fresh
 
     def _least_usd(self, line: Line, left_s: float) -> float:
         """What the cheapest option that is in time costs per member."""
         menu = line.menu
         options = line.step.ranked(left_s, line.waiting)[0] or _quickest(menu, left_s - line.step.rest_s)[0]
-        return min((float(menu.usd[one]) / min(menu.batch[one], line.waiting) for one in options), default=inf)
+        return min((menu.usd_each[one] / min(menu.members[one], line.waiting) for one in options), default=inf)
 
     def _spendable(self, view: View, head: Invocation, step: Step) -> float:
         """What a run may cost per member for the request to stay within its budget."""
@@ -350,18 +366,18 @@ class Fairlead(Policy):
         self, view: View, line: Line, options: list[int], head: Invocation, spend: float
     ) -> tuple[int, str] | None:
         """The first option for which there is a warm instance and room, and where."""
-        failed: set[tuple[float, float, str]] = set()
-        menu, waiting = line.menu, line.waiting
-        left_s = head.deadline - view.now - line.step.rest_s
+        menu, waiting, ground = line.menu, line.waiting, self._ground
         is_warm, evicts, spend = menu.cold_s > 0, not self._holds_slices, spend * (1 + 1e-9)
+        failed: list[int] = []
+        left_s = head.deadline - view.now - line.step.rest_s
         for rank, option in enumerate(options):
-            key = menu.sizes[option]
-            if key in failed or menu.usd_each[option] / min(menu.members[option], waiting) > spend:
+            size = menu.size_of[option]
+            if size in failed or menu.usd_each[option] / min(menu.members[option], waiting) > spend:
                 continue
-            node = self._ground.find(view, menu, option, is_warm=is_warm, evicts=evicts, left_s=left_s)
+            node = ground.find(view, menu, option, is_warm=is_warm, evicts=evicts, left_s=left_s)
             if node is not None:
                 return rank, node
-            failed.add(key)
+            failed.append(size)
         return None
 
     def _find_later(self, view: View, line: Line) -> tuple[int, str, int] | None:
@@ -370,14 +386,14 @@ class Fairlead(Policy):
         The first can be so late that only the fastest configuration is in time. Those behind it have more choice.
         """
         step, now = line.step, view.now
-        last = line.at(len(line) - 1)
+        last = line.at(line.size - 1)
         options, _ = step.ranked(last.deadline - now, 1)
         found = self._find(view, line, options, last, inf)
         if found is None:
             return None
         option, node = options[found[0]], found[1]
         limit = _MOST_WORTH * self._fresh_cost(step) if self._outlook.is_short else inf
-        low, high = 1, len(line) - 1
+        low, high = 1, line.size - 1
         while low < high:  # the first for which this is good enough: those behind have more time
             middle = (low + high) // 2
             if step.cost_with(option, line.at(middle).deadline - now) <= limit:
@@ -385,7 +401,7 @@ class Fairlead(Policy):
             else:
                 low = middle + 1
         member = line.at(low)
-        is_affordable = line.menu.usd[option] <= self._spendable(view, member, step) * (1 + 1e-9)
+        is_affordable = line.menu.usd_each[option] <= self._spendable(view, member, step) * (1 + 1e-9)
         is_worth_it = step.cost_with(option, member.deadline - now) <= limit
         return (option, node, low) if is_affordable and is_worth_it else None
 
@@ -394,12 +410,15 @@ class Fairlead(Policy):
     ) -> Generator[Action, None, tuple[int, str] | None]:
         """The first option that is in time after a cold start, and where; idle instances worth less may have to go."""
         menu, waiting, first = line.menu, line.waiting, None
+        left_after_s, ground = left_s - menu.cold_s, self._ground
         for rank, option in enumerate(options[:12]):
-            usd = menu.usd[option] + (menu.cold_s * menu.usd_per_s[option] if self._bills_cold else 0.0)
-            is_affordable = usd / min(menu.batch[option], waiting) <= spend * (1 + 1e-9)
-            if left_s - menu.cold_s < menu.upper_s[option] or not is_affordable:
+            if left_after_s < menu.uppers_s[option]:
                 continue
-            node = self._ground.find(view, menu, option, is_warm=False, evicts=False, left_s=left_s - menu.cold_s)
+            if spend < inf:
+                usd = menu.usd_each[option] + (menu.cold_s * float(menu.usd_per_s[option]) if self._bills_cold else 0.0)
+                if usd / min(menu.members[option], waiting) > spend * (1 + 1e-9):
+                    continue
+            node = ground.find(view, menu, option, is_warm=False, evicts=False, left_s=left_after_s)
             if node is not None:
                 return rank, node
             first = rank if first is None else first
@@ -420,18 +439,15 @@ class Fairlead(Policy):
         """Whether to pass over the most urgent, which would make batches small: how many, and the options then."""
         menu = line.menu
         worth = _MARGIN * self._outlook.flows[step.workflow].fresh_cost
-        if not np.isfinite(worth) or "passing-over" in self._without or line.first_key() - now >= menu.slowest_s:
+        if not self._passes_over or not isfinite(worth) or line.first_key() - now >= menu.slowest_s:
             return 0, options, costs
         members = min(line.waiting, menu.most)
         best = max(
-            (
-                min(float(menu.batch[one]), members) * (worth - cost)
-                for one, cost in zip(options[:8], costs, strict=False)
-            ),
+            (min(menu.members[one], members) * (worth - cost) for one, cost in zip(options[:8], costs, strict=False)),
             default=-inf,
         )
         loss = max(0.0, worth - step.least_cost(line.first().deadline - now))
-        gains, skipped = step.gains(worth, np.array(line.keys(64)), now, len(line))
+        gains, skipped = step.gains(worth, np.array(line.keys(64)), now, line.size)
         gains = gains - skipped * loss
         option = int(gains.argmax())
         if gains[option] <= best:
@@ -444,7 +460,7 @@ class Fairlead(Policy):
         menu, now, waiting = line.menu, view.now, line.waiting
         better = menu.options[first] if first != option else None
         configuration = menu.options[option][0]
-        batch = line.take(view, configuration.batch, skipped, now + float(menu.upper_s[option]))
+        batch = line.take(view, configuration.batch, skipped, now + menu.uppers_s[option])
         if not batch:
             return
         if len(batch) < configuration.batch:
@@ -452,27 +468,20 @@ class Fairlead(Policy):
             configuration = menu.options[option][0]
         part, others = self._ground.part(node, menu, option), self._ground.busy.get(node, 0.0)
         self._ground.busy[node] = others + part
-        expected_s = float(menu.mean_s[option])
-        run = Run(
-            menu,
-            node,
-            part,
-            others,
-            expected_s,
-            menu.holding[option],
-            now + float(menu.upper_s[option]),
-            batch[0].deadline,
-            line.step,
-        )
+        expected_s, end, head = menu.means_s[option], now + menu.uppers_s[option], batch[0]
+        run = Run(menu, node, part, others, expected_s, menu.held_by[option], end, head.deadline, line.step)
         self._admission.begin(run)
-        cost = float(self._step(batch[0]).run_cost[option]) / len(batch)
-        used = menu.use[option] * menu.batch[option] / len(batch)
+        use, members = menu.uses[option], menu.members[option]
+        cost = self._step(head).run_cost_of(option) / len(batch)
+        requests = [invocation.request for invocation in batch]
+        self._admission.started(requests, cost, (use[0] * members / len(batch), use[1] * members / len(batch)))
+        held_until = min(line.held_until, now)
         for invocation in batch:
             self._runs[invocation.id] = run
-            self._admission.started(invocation.request, cost, used)
-            since = max(invocation.ready, min(line.held_until, now))  # what was held back did not wait for a place
-            waited_s = min(now - since, 0.25 * self._step(invocation).slo_s)
-            menu.wait_s += 0.02 * (waited_s - menu.wait_s) * ("waits" not in self._without)
+            if self._learns_waits:
+                since = max(invocation.ready, held_until)  # what was held back did not wait for a place
+                waited_s = min(now - since, 0.25 * self._step(invocation).slo_s)
+                menu.wait_s += 0.02 * (waited_s - menu.wait_s)
         menu.started(option)
         yield Start(tuple(batch), configuration, node)
         note = Started(
@@ -480,19 +489,18 @@ class Fairlead(Policy):
             configuration=configuration,
             kind=menu.options[option][1],
             expected_s=expected_s,
-            left_s=batch[0].deadline - now,
+            left_s=head.deadline - now,
             waiting=waiting,
             busy=others,
             pace=self._ground.pace.get(node, 1.0),
-            prices=self._outlook.prices.tolist(),
+            prices=self._outlook.told_prices,
             better=better,
             is_rushed=is_rushed,
             skipped=skipped,
             slow=self._ground.slowest(menu.options[option][1], node),
-            was_kept=line.was_kept_waiting(batch[0]),
+            was_kept=line.was_kept_waiting(head),
         )
-        for invocation in batch:
-            self._admission.note(invocation.request, note)
+        self._admission.note(requests, note)
 
     # --- when to look again ----------------------------------------------------------------------------------------
 
@@ -501,9 +509,9 @@ class Fairlead(Policy):
         now, at = view.now, self._warming.wake
         if self._growth.is_on:  # also while nothing arrives
             at = min(at, max(self._outlook.due, now + 1e-4))
-        for line in self._lines.values():
-            if line and line.first_key() < inf:
-                at = min(at, max(line.first_key() - line.menu.fastest_s + 1e-6, now + 1e-4))
+        for line in self._lines.values() if self._waiting[0] else ():
+            if line.size and (key := line.first_key()) < inf:
+                at = min(at, max(key - line.menu.fastest_s + 1e-6, now + 1e-4))
                 if line.held_until > now:
                     at = min(at, line.held_until)
         if now < at < inf and not now < self._woken <= at:

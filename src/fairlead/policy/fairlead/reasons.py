@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from fairlead.model import Configuration
-from fairlead.policy.fairlead.menu import Mask, Reals
 
 RESOURCES = ("vCPU", "vGPU")
 
@@ -116,11 +115,19 @@ def read_notes(lines: Sequence[str]) -> tuple[Admitted | None, tuple[Started, ..
 # --- reasons: they end a request, so they are texts at once ---------------------------------------------------------
 
 
-def no_room(over: float, ahead: Reals, room: Reals, matters: Mask, left_s: float, *, is_either: bool) -> str:
+def no_room(
+    over: float,
+    ahead: Sequence[float],
+    room: Sequence[float],
+    matters: Sequence[bool],
+    left_s: float,
+    *,
+    is_either: bool,
+) -> str:
     """The cluster cannot do what is due before a request, and the request."""
     what = f"what was admitted before it takes all that the cluster can do in the {left_s:.3g} s until it is due"
     share = f"with it {100 * over:.4g} % of what may be promised"
-    return f"{what}: {share} ({amounts(ahead.tolist(), room.tolist(), matters.tolist(), is_either=is_either)})"
+    return f"{what}: {share} ({amounts(ahead, room, matters, is_either=is_either)})"
 
 
 def too_busy(wait_s: float) -> str:

@@ -7,11 +7,10 @@ started ahead where the plan has fewer than it needs, and may drive out idle ins
 from collections.abc import Callable, Generator, Iterator, Mapping
 from math import ceil, inf, sqrt
 
-import numpy as np
-
 from fairlead.model import Instance
-from fairlead.policy.base import Action, Retire, View, Warm
-from fairlead.policy.fairlead.menu import Menu, Reals, Supply
+from fairlead.policy.base import Action, Counts, Retire, View, Warm
+from fairlead.policy.fairlead.ground import Ground
+from fairlead.policy.fairlead.menu import Menu, Pair, Supply
 from fairlead.policy.fairlead.outlook import Outlook, headcount
 
 _LOOK_S = 0.5
@@ -27,28 +26,38 @@ _WORTH_MORE = 1.5  # times the worth of what it drives out
 class Warming:
     """Decides which instances to start ahead, and where."""
 
-    def __init__(self, outlook: Outlook, without: frozenset[str] = frozenset(), *, holds_slices: bool) -> None:
+    def __init__(
+        self, outlook: Outlook, ground: Ground, without: frozenset[str] = frozenset(), *, holds_slices: bool
+    ) -> None:
         self._outlook = outlook
+        self._ground = ground
         self._without = without
         self._menus: Mapping[str, Menu] = outlook.menus
         self._supply: Supply = outlook.supply
         self._holds_slices = holds_slices
-        self._starting: dict[tuple[str, float], list[tuple[float, Reals]]] = {}  # until when, and what it takes
+        self._starting: dict[tuple[str, float], list[tuple[float, Pair]]] = {}  # until when, and what it takes
         self.missed: dict[str, int] = {}  # by function: the option that its first in line wanted
         self._margin = (-1, 0.0)  # standard deviations of instances that fit, and for which version of the model
         self._counted: tuple[int, dict[tuple[str, float], int]] = (-1, {})  # instances wanted, by the same version
         self._worths: tuple[int, dict[str, float]] = (-1, {})
         self._retry: dict[str, float] = {}  # by function: when to try again what found no room
         self._due = 0.0
+        self._counts: dict[str, tuple[Counts, ...]] = {}  # by function, since the last action
+        self._idle: dict[str, tuple[Instance, ...]] = {}  # by node, likewise
         self.wake = inf
 
     def is_starting(self, function: str, now: float) -> bool:
         """Whether an instance of a function is being started ahead of need."""
         return any(until > now for (name, _), ends in self._starting.items() if name == function for until, _ in ends)
 
+    def is_asked(self, now: float) -> bool:
+        """Whether there is anything to look at now: what was missed, or whether the plan has what it needs."""
+        self.wake = inf  # until something is started
+        return bool(self.missed) or now >= self._due
+
     def provide(self, view: View) -> Iterator[Action]:
         """Start what was missed, and what the plan needs."""
-        self.wake = inf
+        self._look_again()
         if "warming" in self._without:
             self.missed.clear()
         for function, option in self.missed.items():
@@ -70,7 +79,24 @@ class Warming:
             yield from self._start(view, self._menus[function], option, _STARTING)
 
     def _there(self, view: View, function: str, share: float) -> int:
-        return sum(one.ready + one.starting for one in view.counts(function) if one.vgpus == share)
+        return sum([one.ready + one.starting for one in self._count(view, function) if one.vgpus == share])
+
+    def _count(self, view: View, function: str) -> tuple[Counts, ...]:
+        found = self._counts.get(function)
+        if found is None:
+            found = self._counts[function] = view.counts(function)
+        return found
+
+    def _idle_on(self, view: View, node: str) -> tuple[Instance, ...]:
+        found = self._idle.get(node)
+        if found is None:
+            found = self._idle[node] = view.idle(node)
+        return found
+
+    def _look_again(self) -> None:
+        """Forget what was there: an action has changed it."""
+        self._counts.clear()
+        self._idle.clear()
 
     def _wanted(self, function: str, share: float) -> int:
         if self._counted[0] != self._outlook.version:
@@ -83,7 +109,7 @@ class Warming:
     def _count_wanted(self, function: str, share: float) -> int:
         busy, option = self._outlook.busy.get((function, share), (0.0, 0))
         if not self._holds_slices:
-            return max(1, min(headcount(busy, _DEVIATIONS), self._supply.slots(self._menus[function].holding[option])))
+            return max(1, min(headcount(busy, _DEVIATIONS), self._supply.slots(self._menus[function].held_by[option])))
         if self._margin[0] != self._outlook.version:
             self._margin = self._outlook.version, self._affordable_deviations()
         return max(1, ceil(busy + self._margin[1] * sqrt(busy)))
@@ -101,22 +127,30 @@ class Warming:
                 return deviations
         return 0.0
 
-    def _live(self, function: str, share: float, now: float) -> list[tuple[float, Reals]]:
+    def _live(self, function: str, share: float, now: float) -> list[tuple[float, Pair]]:
         ends = self._starting.setdefault((function, share), [])
         ends[:] = [one for one in ends if one[0] > now]
         return ends
 
-    def held(self, now: float) -> Reals:
+    def held(self, now: float) -> Pair:
         """What instances take that are being started ahead of need."""
-        return sum((held for ends in self._starting.values() for until, held in ends if until > now), np.zeros(2))
+        cpu = gpu = 0.0
+        for ends in self._starting.values():
+            for until, held in ends:
+                if until > now:
+                    cpu, gpu = cpu + held[0], gpu + held[1]
+        return cpu, gpu
 
     def _after_miss(self, view: View, menu: Menu, option: int) -> Iterator[Action]:
-        share = float(menu.vgpus[option])
+        share = menu.vgpus_each[option]
         if view.scaled(menu.name) is not None:
             return
-        there, wanted = self._there(view, menu.name, share), self._wanted(menu.name, share)
+        wanted = self._wanted(menu.name, share)
+        if self._ground.is_blocked(menu, option):
+            return
         if len(self._live(menu.name, share, view.now)) >= (1 if self._holds_slices else 4):
             return
+        there = self._there(view, menu.name, share)
         if self._holds_slices and there >= wanted:
             return
         yield from self._start(view, menu, option, _STARTING if there < wanted or not there else _MISSED)
@@ -124,9 +158,10 @@ class Warming:
     def _start(self, view: View, menu: Menu, option: int, most: float) -> Iterator[Action]:
         configuration, _ = menu.options[option]
         now = view.now
-        holding, amounts = menu.holding[option], self._supply.amounts
-        taken = self.held(now)
-        if ((taken + holding > most * amounts) & (holding > 0) & (taken > 0)).any():
+        holding, amounts, taken = menu.held_by[option], self._supply.amounts_pair, self.held(now)
+        if any(holding[i] > 0 and taken[i] > 0 and taken[i] + holding[i] > most * amounts[i] for i in (0, 1)):
+            return
+        if self._ground.is_blocked(menu, option):
             return
         node = view.place(menu.name, configuration, "fresh", evicts=False)
         if node is not None and self._is_in_the_way(view, menu, option, node):
@@ -142,17 +177,18 @@ class Warming:
             return
         self.begun(menu, option, now)
         yield Warm(menu.name, configuration, node)
+        self._look_again()
 
     def _is_in_the_way(self, view: View, menu: Menu, option: int, node: str) -> bool:
         """Whether a start takes the room of a node that has all instances of a function which requests ask for."""
         there = next(one for one in view.nodes if one.name == node)
         vgpus = sum(device.vgpus for device in there.devices)
-        uses_gpu = menu.vgpus[option] > 0
-        part = menu.vgpus[option] / vgpus if uses_gpu else menu.vcpus[option] / max(there.vcpus, 1e-9)
-        if part < _WHOLE or not any(one.ready + one.starting for one in view.counts(menu.name)):
+        uses_gpu = menu.vgpus_each[option] > 0
+        part = menu.vgpus_each[option] / vgpus if uses_gpu else menu.vcpus_each[option] / max(there.vcpus, 1e-9)
+        if part < _WHOLE or not any(one.ready + one.starting for one in self._count(view, menu.name)):
             return False
         for name, other in self._menus.items():
-            if self._outlook.rates[name] > 0 and other.vgpus.any() == uses_gpu:
+            if self._outlook.rates[name] > 0 and other.uses_gpu == uses_gpu:
                 places = {one.node for one in view.instances(name) if one.is_ready}
                 if places == {node}:
                     return True
@@ -168,13 +204,13 @@ class Warming:
 
     def begun(self, menu: Menu, option: int, now: float) -> None:
         """Note an instance that is being started ahead of need."""
-        self._live(menu.name, float(menu.vgpus[option]), now).append((now + menu.cold_s, menu.holding[option]))
+        self._live(menu.name, menu.vgpus_each[option], now).append((now + menu.cold_s, menu.held_by[option]))
         self.wake = min(self.wake, now + menu.cold_s + 1e-6)
 
     def _spare(self, view: View, function: str) -> int:
         """Instances of a function beyond those that are wanted."""
         return sum(
-            max(0, one.ready + one.starting - self._wanted(function, one.vgpus)) for one in view.counts(function)
+            max(0, one.ready + one.starting - self._wanted(function, one.vgpus)) for one in self._count(view, function)
         )
 
     def worth(self, function: str) -> float:
@@ -203,11 +239,18 @@ class Warming:
     def _free_slice(self, view: View, menu: Menu, option: int) -> Generator[Action, None, str | None]:
         """Stop idle instances of functions that have more than they need, until one of this function fits."""
         configuration, kind = menu.options[option]
-        places = [(node.name, idle) for node in view.nodes if node.kind == kind and (idle := view.idle(node.name))]
-        places = [one for one in places if view.fits(menu.name, configuration, one[0], is_fresh=True)]
+        places = [
+            (node.name, idle)
+            for node in view.nodes
+            if node.kind == kind
+            and (idle := self._idle_on(view, node.name))
+            and view.fits(menu.name, configuration, node.name, is_fresh=True)
+        ]
+        if not places:
+            return None
         sizes = {(one.function, one.vgpus) for _, idle in places for one in idle}
         spare = {size: self._there(view, *size) - self._wanted(*size) for size in sizes}
-        needed = float(menu.holding[option].max())
+        needed = max(menu.held_by[option])
         for node, idle in places:
             by_device: dict[int, list[Instance]] = {}
             for one in idle:
@@ -223,15 +266,16 @@ class Warming:
                     if spare[one.function, one.vgpus] > 0:
                         spare[one.function, one.vgpus] -= 1
                         yield Retire(one.id)
+                        self._look_again()
                 if view.fits(menu.name, configuration, node, evicts=False, is_fresh=True):
                     return node
-        share = float(menu.vgpus[option])
+        share = menu.vgpus_each[option]
         part = self._there(view, menu.name, share) / self._wanted(menu.name, share)
         for node, _ in places:  # slices lie across each other: what has a larger part of what it needs makes way
             if view.fits(menu.name, configuration, node, is_fresh=True):
                 parts = [
                     self._there(view, one.function, one.vgpus) / self._wanted(one.function, one.vgpus)
-                    for one in view.idle(node)
+                    for one in self._idle_on(view, node)
                 ]
                 if parts and min(parts) > part:
                     return node
@@ -241,6 +285,7 @@ class Warming:
         self, view: View, menu: Menu, option: int, waiting: int, allows: Callable[[str], bool]
     ) -> Generator[Action, None, str | None]:
         """Room for an instance that requests wait for, where what has to go is worth less; the node, or None."""
+        self._look_again()
         gain = waiting / (_HORIZON * menu.cold_s) / self._memory_gb(menu)
         return (yield from self._free_memory(view, menu, option, gain, allows))
 
@@ -263,7 +308,7 @@ class Warming:
                 continue
             left = dict(spare)
             values = []
-            for one in view.idle(node.name):
+            for one in self._idle_on(view, node.name):
                 if one.function not in left:
                     left[one.function] = spare[one.function] = self._spare(view, one.function)
                 left[one.function] -= 1
@@ -282,4 +327,5 @@ class Warming:
             return None
         for victim in best[2]:
             yield Retire(victim)
+        self._look_again()
         return best[1] if view.fits(menu.name, configuration, best[1], is_fresh=True) else None

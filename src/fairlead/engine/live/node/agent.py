@@ -66,6 +66,10 @@ class NodeAgent:
         """Where the nodes are."""
         return [limiter.place(name) for name, (_, limiter) in self._nodes.items()]
 
+    def __contains__(self, node: str) -> bool:
+        """Whether there is a node of this name."""
+        return node in self._nodes
+
     def has(self, key: str) -> bool:
         """Whether an instance has been started and has not ended."""
         return key in self._processes

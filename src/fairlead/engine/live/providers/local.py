@@ -73,6 +73,9 @@ class LocalProvider:
         """Spawn the process of an instance."""
         if self.agent.has(spec.key):
             return
+        if spec.node not in self.agent:
+            self._loop.call_soon(self._reports.gone, spec.key, Exit(f"there is no node {spec.node!r} on this machine"))
+            return
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
