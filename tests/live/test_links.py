@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from agent_world import TOKEN, make_certificates
 from runtimes import until
 
 from fairlead.engine.live.links import control, hub
@@ -37,7 +38,6 @@ from fairlead.engine.live.wire import Batch, Begin, Dial, Done, Ready, frame
 from fairlead.errors import ConfigError
 from fairlead.model import Node
 
-TOKEN = "a-token-for-tests-0123456789"
 NODE = Node(name="a", kind="machine", vcpus=1)
 APP = """
 import os
@@ -63,13 +63,8 @@ for function in list(app.functions.values()):
 
 @pytest.fixture(scope="module")
 def pems(tmp_path_factory):
-    """A self-signed certificate for 127.0.0.1, as docs/guide/agents.md makes one."""
     folder = tmp_path_factory.mktemp("pems")
-    made = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -subj /CN=gateway"
-    for kind, names in (("", "IP:127.0.0.1,DNS:localhost"), ("other-", "DNS:other")):
-        files = ["-keyout", folder / f"{kind}key.pem", "-out", folder / f"{kind}cert.pem"]
-        subprocess.run([*made.split(), "-addext", f"subjectAltName={names}", *files], check=True, capture_output=True)
-    return folder
+    return make_certificates(folder, ("", "IP:127.0.0.1,DNS:localhost"), ("other-", "DNS:other"))
 
 
 def tls_of(pems: Path, kind: str = "") -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -406,7 +401,7 @@ def test_answers_of_another_generation_are_dropped():
     assert sent == [frame(Batch(1, ("w/a",), (b"1",), 5))]
     for generation in (4, 5, 0):
         link.heard(frame(Done(1, 0.5, (), generation))[4:])
-    assert heard.messages == [Ready(0.1, 0.2), Done(1, 0.5, (), 5)]
+    assert heard.messages == [Ready(0.1, 0.2), Done(1, 0.5, ())]
     assert [done.generation for done in late] == [4, 0]
     link.fence(6)
     link.heard(frame(Done(2, 0.5, (), 5))[4:])
@@ -469,7 +464,6 @@ def test_an_instance_dials_runs_and_dials_again_when_it_is_cut_off(tmp_path, pem
                 link.run(Batch(0, ("pid/pid",), (encode(5),)))
                 await until(lambda: len(heard) == 2)
                 assert at.store.read(heard[1].results[0].value) == [instance.process.pid, 5]
-                assert heard[1].generation == 1
                 stream.abort()
                 await until(lambda: at.instances)
                 _, link, again, late = taken(at, 2)
@@ -478,7 +472,6 @@ def test_an_instance_dials_runs_and_dials_again_when_it_is_cut_off(tmp_path, pem
                 link.run(Batch(1, ("pid/pid",), (encode(6),)))
                 await until(lambda: len(again) == 2)
                 assert at.store.read(again[1].results[0].value) == [instance.process.pid, 6]
-                assert again[1].generation == 2
                 assert not late
                 instance.leash.close()
                 assert await instance.ended() == 0

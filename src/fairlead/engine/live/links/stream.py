@@ -115,7 +115,7 @@ class StreamLink:
             reports.heard(message)
 
     def run(self, batch: Batch) -> None:
-        """Send a batch with the link's generation. ValueError if it is too large for a frame."""
+        """Send a batch with the link's generation, which its answer gives back. ValueError if it is too large."""
         self._send(frame(Batch(batch.batch, batch.stages, batch.inputs, self.generation)))
 
     def abort(self, batch: int) -> bool:
@@ -131,9 +131,12 @@ class StreamLink:
                     reference(text).home == self._home for text in names(result.value)
                 ):
                     raise ValueError("it refers to a value of another node")
-        if isinstance(message, Done) and message.generation != self.generation:
-            self._late(message)
-        elif self._reports is None:
+        if isinstance(message, Done):
+            if message.generation != self.generation:
+                self._late(message)
+                return
+            message = Done(message.batch, message.work_s, message.results, 0, message.transfer_s)  # as it was asked for
+        if self._reports is None:
             self._waiting.append(message)
         else:
             self._reports.heard(message)
