@@ -15,6 +15,7 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from itertools import count
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from time import perf_counter
 from typing import Protocol
 
 from fairlead.engine.live.values import LostValueError, Reference, Value, array_head, decode, reference
@@ -52,6 +53,7 @@ class Store:
         self.spill = spill
         self.home = home
         self.elsewhere = elsewhere
+        self.fetched_s = 0.0  # spent on reading from elsewhere, by all threads together
         self._prefix = f"{os.getpid()}-"
         self._numbers = count()
         self._held: set[str] = set()  # names that a request may still need; kept by the gateway
@@ -180,7 +182,11 @@ class Store:
     def _fetch(self, wanted: Reference) -> bytes | bytearray:
         if self.elsewhere is None:
             raise LostValueError(f"the value {wanted.name} of {wanted.node or 'the gateway'} cannot be read from here")
-        return self.elsewhere(wanted)
+        began = perf_counter()
+        try:
+            return self.elsewhere(wanted)
+        finally:
+            self.fetched_s += perf_counter() - began
 
     def _path(self, name: str) -> Path | None:
         """Where a value of this name is kept; None for one on disk where there is no such folder."""

@@ -91,7 +91,7 @@ def serve(channel: Talk, app: App, function: AppFunction, store: Store, max_item
 
 def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: int = MOST_ITEMS) -> Done:
     """One batch: every invocation gets a result of its own, whatever happens."""
-    began = perf_counter()
+    began, fetched_s = perf_counter(), store.fetched_s
     try:
         arguments = [store.read(value) for value in batch.inputs]
         began = perf_counter()
@@ -108,7 +108,7 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
         results = [
             _result(app, stage, output, store, max_items) for stage, output in zip(batch.stages, outputs, strict=True)
         ]
-    return Done(batch.batch, work_s, tuple(results), batch.generation)
+    return Done(batch.batch, work_s, tuple(results), batch.generation, store.fetched_s - fetched_s)
 
 
 def _all_failed(batch: Batch, work_s: float, error: str) -> Done:
