@@ -9,6 +9,7 @@ import sys
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 import uvloop
 from agent_world import TOKEN, make_certificates
@@ -85,7 +86,7 @@ class Open:
     """A hub that is open, and what it took in."""
 
     def __init__(self, listening: socket.socket, store: Store, server=None, client=None) -> None:
-        self.address = bound_address(listening)
+        self.address = msgspec.structs.replace(bound_address(listening), is_tls=server is not None)
         self.store = store
         self.client = client
         self.agents: list[tuple[control.Hello, object]] = []
@@ -134,7 +135,14 @@ async def opened(folder: Path, kind: str = "tcp", pems: Path | None = None, whos
 
 @pytest.mark.parametrize(
     ("text", "is_local"),
-    [("127.0.0.1:80", True), ("[::1]:80", True), ("localhost:1", True), ("10.0.0.1:80", False), ("gw:80", False)],
+    [
+        ("127.0.0.1:80", True),
+        ("tls:gw:80", False),
+        ("[::1]:80", True),
+        ("localhost:1", True),
+        ("10.0.0.1:80", False),
+        ("gw:80", False),
+    ],
 )
 def test_addresses_are_read_and_written(text, is_local):
     assert str(parse_address(text)) == text

@@ -20,7 +20,7 @@ from fairlead.engine.core import events as ev
 from fairlead.engine.live.eventlog import decode_instant, encode_instant
 from fairlead.engine.live.records import RunHead, RunLog
 from fairlead.errors import ConfigError
-from fairlead.model import Device, Bounds, Configuration, Node, Refusal, Request
+from fairlead.model import Bounds, Configuration, Device, Node, Refusal, Request
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
 from fairlead.profile import Constant, Exponential, LogNormal, Profile, Row, ScalingLaw, Sum, Table, space
 from fairlead.report import summarise

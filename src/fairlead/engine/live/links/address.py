@@ -1,4 +1,4 @@
-"""Addresses of gateways and agents: `HOST:PORT`, `[IPv6]:PORT`, or `unix:PATH`."""
+"""Addresses of gateways and agents: `HOST:PORT`, `[IPv6]:PORT` or `unix:PATH`; after `tls:`, one that speaks TLS."""
 
 import errno
 import os
@@ -12,6 +12,7 @@ import msgspec
 from fairlead.errors import ConfigError, Fault
 
 _UNIX = "unix:"
+_TLS = "tls:"
 _BACKLOG = 1024
 
 
@@ -21,11 +22,13 @@ class Address(msgspec.Struct, frozen=True):
     host: str = ""
     port: int = 0
     path: str = ""
+    is_tls: bool = False
 
     def __str__(self) -> str:
         if self.path:
             return f"{_UNIX}{self.path}"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        place = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return f"{_TLS}{place}" if self.is_tls else place
 
     @property
     def is_local(self) -> bool:
@@ -45,11 +48,11 @@ def parse_address(text: str) -> Address:
         if not path or len(os.fsencode(path)) > 107:
             raise ValueError(f"{text!r} must name a path of 1 to 107 bytes after {_UNIX}")
         return Address(path=path)
-    host, colon, port = text.rpartition(":")
+    host, colon, port = text.removeprefix(_TLS).rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{text!r} must be HOST:PORT, such as 127.0.0.1:8001, or unix:PATH")
-    return Address(host, int(port))
+    return Address(host, int(port), is_tls=text.startswith(_TLS))
 
 
 def listen_on(address: Address, option: str) -> socket.socket:

@@ -6,6 +6,8 @@ import ssl
 import sys
 from time import monotonic
 
+import msgspec
+
 from fairlead.engine.live.links.address import parse_address
 from fairlead.engine.live.links.backoff import delays_s
 from fairlead.engine.live.links.dial import HANDSHAKE_LIMIT_S, dial
@@ -28,9 +30,9 @@ class DialledChannel:
     def __init__(self, how: Dial, leash: socket.socket) -> None:
         self._how = how
         self._leash = leash
-        self._gateway = parse_address(how.gateway)
-        files = TlsFiles(certfile=how.certfile, keyfile=how.keyfile, cacert=how.cacert)
-        self._tls = None if self._gateway.path else client_context(files)
+        gateway = parse_address(how.gateway)
+        self._tls = client_context(TlsFiles(certfile=how.certfile, keyfile=how.keyfile, cacert=how.cacert))
+        self._gateway = msgspec.structs.replace(gateway, is_tls=self._tls is not None and not gateway.path)
         self._credential = Credential(how.identity, how.secret)
         self._reader = Reader(self._credential, self._tls)
         self._frames = Frames()
@@ -90,7 +92,7 @@ class DialledChannel:
                 sys.exit(0)
 
     def _attach(self) -> None:
-        connection = dial(self._gateway, self._credential, self._tls)
+        connection = dial(self._gateway, self._credential, self._tls if self._gateway.is_tls else None)
         try:
             connection.settimeout(HANDSHAKE_LIMIT_S + self._how.adoption_s)  # it may have to wait for its agent
             connection.sendall(pack(Attach(self._how.key)))

@@ -21,7 +21,7 @@ class Reader:
 
     Args:
         credential: Whom it speaks for.
-        tls: Of the dialling end; None where nodes are reached without it.
+        tls: Of the dialling end, for nodes that speak TLS.
         limit_s: How long a node may be silent in the middle of a read.
     """
 
@@ -63,7 +63,9 @@ class Reader:
             self._idle.clear()
 
     def _dial(self, address: Address) -> socket.socket:
-        connection = dial(address, self._credential, None if address.path else self._tls)
+        if address.is_tls and self._tls is None:
+            raise ConnectionRefusedError("it speaks TLS, and no certificate to verify it with was given")
+        connection = dial(address, self._credential, self._tls if address.is_tls else None)
         connection.settimeout(self._limit_s)
         return connection
 

@@ -68,12 +68,15 @@ class AgentService:
         self._log = log
         self._credential = agent_credential(order.token)
         self._tls = None if order.join.path else client_context(order.tls)
-        self._address = bound_address(listening)
+        # A reader proves itself by the token: it needs no certificate.
+        served = server_context(TlsFiles(certfile=order.tls.certfile, keyfile=order.tls.keyfile))
+        address = bound_address(listening)
+        if address.path:
+            served = None
+        self._address = msgspec.structs.replace(address, is_tls=served is not None)
         self._listening = listening
         self._store = Store.make(order.folder / "values")
         self._store.home = f"@{order.node.name}@{self._address}"
-        # A reader proves itself by the token: it needs no certificate.
-        served = server_context(TlsFiles(certfile=order.tls.certfile, keyfile=order.tls.keyfile))
         self._hub = Hub(order.token, served, log, self._store)
         self._agent = NodeAgent(self._ended, limits=order.limits)
         self._code = CodeFolder(order.folder / "code", lambda fetch: self._say(fetch))
@@ -206,7 +209,7 @@ class AgentService:
         elif isinstance(message, control.Stop):
             self._stop(message)
         elif isinstance(message, control.Resize):
-            self._agent.resize(message.key, message.vcpus)
+            self._resize(message)
         elif isinstance(message, control.Piece):
             self._code.take(message)
         elif isinstance(message, control.Release):
@@ -278,6 +281,12 @@ class AgentService:
         if leash is not None and order.grace_s > 0:
             leash.close()  # an idle instance ends by it
         self._agent.stop(key, order.grace_s, order.error)
+
+    def _resize(self, order: control.Resize) -> None:
+        spec = self._specs.get(order.key)
+        if spec is not None:
+            self._specs[order.key] = msgspec.structs.replace(spec, vcpus=order.vcpus)
+            self._agent.resize(order.key, order.vcpus)
 
     def _give_up(self, key: str, error: str) -> None:
         """An instance ends before it had a process."""
