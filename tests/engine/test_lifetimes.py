@@ -1,8 +1,8 @@
 """Whatever starts, ends, changes and is lost: what exists on a node never takes more than the node had, and all of it
 is free again at the end.
 
-The machine here is a model of its own. It knows processes from the effects that start them until it tells their end, and
-nothing of the controller's accounts.
+The machine here is a model of its own. It knows processes from the effects that start them until it tells their end,
+and nothing of the controller's accounts.
 """
 
 from dataclasses import dataclass, field
@@ -25,8 +25,24 @@ NODES = {"n0": (4.0, 4.0), "n1": (4.0, 4.0)}
 
 OPERATIONS = st.tuples(
     st.sampled_from(
-        [*["arrive"] * 4, *["ready"] * 4, *["finish"] * 4, *["gone"] * 3, "lose", "change", "change"]
-        + ["node", "scale", "resize", "retire", "warm", "adopt", "refuse", "cancel", "wait"]
+        [
+            *(["arrive"] * 4),
+            *(["ready"] * 4),
+            *(["finish"] * 4),
+            *(["gone"] * 3),
+            "lose",
+            "change",
+            "change",
+            "node",
+            "scale",
+            "resize",
+            "retire",
+            "warm",
+            "adopt",
+            "refuse",
+            "cancel",
+            "wait",
+        ]
     ),
     st.integers(0, 11),
 )
@@ -68,8 +84,7 @@ class Machine:
         self.sizes = {name: [(0.0, *size)] for name, size in NODES.items()}
 
     def _decide(self, view):
-        for action in self.deed:
-            yield action
+        yield from self.deed
         self.deed = []
         yield from start_oldest(view)
 

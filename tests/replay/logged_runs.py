@@ -22,8 +22,8 @@ def log_run(scenario: Scenario, folder: Path, policy: str = "fifo", seed: int = 
     last = 0.0
 
     class Logged(Controller):
-        def __init__(self, scenario, dispatcher, scaler, stopwatch, names, recorder):
-            super().__init__(scenario, dispatcher, scaler, stopwatch, names, log)
+        def __init__(self, scenario, dispatcher, scaler, stopwatch, names, recorder, **settings):
+            super().__init__(scenario, dispatcher, scaler, stopwatch, names, log, **settings)
 
         def handle(self, now: float, events: Sequence[Event]) -> list[Effect]:
             nonlocal last

@@ -13,13 +13,15 @@ A check takes something that makes the policy and a scenario, and raises Asserti
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, cast
 
 import msgspec
 import numpy as np
 
 from fairlead.engine import simulate
+from fairlead.engine.core.events import NodeChanged
+from fairlead.engine.sim.simulate import Simulation, policy_name
 from fairlead.model import Record, Recording
 from fairlead.policy import (
     Action,
@@ -38,10 +40,11 @@ from fairlead.policy import (
 from fairlead.testing.checkers import check_accounts, check_capacity, check_order
 from fairlead.testing.frozen import check_frozen, look, same
 from fairlead.testing.scenarios import SCENARIOS
-from fairlead.workload import Listed, Scenario
+from fairlead.workload import DecisionTime, Listed, Scenario
 
 MakePolicy = Callable[[], Policy]
 
+_END_S = 0.13  # how long an instance takes to end: no multiple of what the scenarios' times are made of
 _LOOKS = 12  # calls in which a view is looked at from all sides: enough to meet every state, few enough to be quick
 
 
@@ -146,6 +149,29 @@ def the_future_is_unknown(make: MakePolicy, scenario: Scenario) -> None:
     assert before[0].equals(before[1]), f"what it did before {until} depends on what came later; is it clairvoyant?"
 
 
+def a_node_may_change_its_size(make: MakePolicy, scenario: Scenario) -> None:
+    """Nodes shrink to half of their vCPUs, then to nothing, and grow back: all is carried out, and every request ends.
+
+    What starts in between fits into what is left.
+    """
+    changes = _node_changes(scenario)
+    recording = simulate(scenario, make(), given=changes)
+    _check_no_refusal(recording)
+    _check_all_end(recording, scenario)
+    check_accounts(recording)
+    if scenario.decision == DecisionTime() and not scenario.node_faults:  # else decisions take effect at other sizes
+        _check_sizes(recording, changes)
+
+
+def an_end_may_take_time(make: MakePolicy, scenario: Scenario) -> None:
+    """What a stopped instance used is free a while later, as on a real machine: every request ends all the same."""
+    policy = make()
+    run = Simulation(scenario, (policy_name(policy), policy), (None, None), 0, None, (), end_s=_END_S)
+    recording = run.run(None, {})
+    _check_all_end(recording, scenario)
+    check_accounts(recording)
+
+
 def parameters_have_defaults(make: MakePolicy, scenario: Scenario) -> None:
     """Parameters are dataclass fields that can be left out and written to a file."""
     found = type(make())
@@ -168,6 +194,8 @@ DISPATCHER_CHECKS: tuple[Check, ...] = (
     a_second_call_yields_nothing,
     the_view_stays_as_it_is,
     the_future_is_unknown,
+    a_node_may_change_its_size,
+    an_end_may_take_time,
     parameters_have_defaults,
 )
 
@@ -219,6 +247,36 @@ def _scaled(scaler: Policy, scenario: Scenario) -> Recording:
 
 
 # --- what the checks share -----------------------------------------------------------------------------------------
+
+
+def _node_changes(scenario: Scenario) -> list[tuple[float, NodeChanged]]:
+    """Changes of every node: in the second quarter of the arrivals it has half of its vCPUs, in the third none."""
+    instants = [at for process in scenario.arrivals if isinstance(process, Listed) for at in process.at]
+    span_s = max(instants, default=8.0) or 8.0
+    return [
+        (span_s * quarter / 4 + 0.003, NodeChanged(node.name, share * node.capacity_vcpus, node.memory_gb))
+        for quarter, share in ((1, 0.5), (2, 0.0), (3, 1.0))
+        for node in scenario.cluster.nodes
+    ]
+
+
+def _check_sizes(recording: Recording, changes: Sequence[tuple[float, NodeChanged]]) -> None:
+    """Whatever started on a node after a change of its size fitted beside what ran there."""
+    lives = {row["instance"]: (row["started"], row["ready"]) for row in recording.instances.iter_rows(named=True)}
+    batches: dict[str, set[tuple[int, float, float, float]]] = {}
+    for row in recording.invocations.iter_rows(named=True):
+        started, ready = lives[row["instance"]]
+        is_first = ready is None or ready > row["start"]  # its instance took the vCPUs when it began to start
+        begin = min(started, row["start"]) if is_first else row["start"]
+        batches.setdefault(row["node"], set()).add((row["batch"], begin, row["end"], row["vcpus"]))
+    for node, there in batches.items():
+        own = [(at, event.vcpus) for at, event in changes if event.node == node]
+        for _, at, _, _ in there:
+            sizes = [size for since, size in own if since <= at]
+            used = sum(vcpus for _, start, end, vcpus in there if start <= at < end)
+            assert not sizes or used <= sizes[-1] + 1e-9, (
+                f"{used:g} vCPUs were in use on {node} after a start at {at}; it had {sizes[-1]:g}."
+            )
 
 
 def _check_same(one: Recording, other: Recording) -> None:

@@ -221,7 +221,8 @@ class Controller:
         how = (instance.starts_executor, instance.is_cut)
         self.effects.append(fx.StartInstance(self.now, instance.id, *what, *how))
         if function.start_limit_s < inf:
-            self._after(function.start_limit_s, lambda: self._start_limit(instance))
+            begun = self.now  # its start may have been held back until now
+            self._after(function.start_limit_s, lambda: self._start_limit(instance, begun))
 
     def run(self, instance: InstanceState, at: float) -> None:
         """Tell the driver to run a batch, now that its instance is ready, but not before it is decided."""
@@ -371,7 +372,6 @@ class Controller:
             return
         self._note_freed(instance.node)
         for waiting in endings.startable():
-            waiting.started = self.now
             self._start(waiting)
         if instance.node.is_draining and not instance.node.is_up:
             self.replicas.remove_node(instance.node)
@@ -560,12 +560,13 @@ class Controller:
         else:
             self._give_up(instance, f"it ran longer than {limit:g} s")
 
-    def _start_limit(self, instance: InstanceState) -> None:
+    def _start_limit(self, instance: InstanceState, begun: float) -> None:
         if instance.is_ready or instance.id not in self.pool.instances:
             return
         limit = instance.flavour.function.start_limit_s
-        if instance.started + limit > self.now:
-            self.timers.at(instance.started + limit, lambda: self._start_limit(instance))
+        due = max(instance.started, begun) + limit
+        if due > self.now:
+            self.timers.at(due, lambda: self._start_limit(instance, begun))
         else:
             self._give_up(instance, f"its instance did not start within {limit:g} s")
 

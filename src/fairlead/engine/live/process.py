@@ -102,7 +102,7 @@ def _host(order: ServeOrder, settings: Settings, agents: socket.socket | None, t
     reading = client_context(TlsFiles(cacert=order.agents_ca or order.certfile))
     store = Store.make(state / "values")
     provider = AgentProvider(agents, token, tls, store, state, say, reading=reading)
-    return Host(state, options, say, _give_way, provider, provider.values, store)
+    return Host(state, options, say, _give_way, provider, values=provider.values, store=store)
 
 
 async def _open(host: Host, stop: asyncio.Event) -> bool:

@@ -111,7 +111,7 @@ def _expected(scenario: Scenario) -> float:
 
 
 class Simulation:
-    """One run in the making."""
+    """One run in the making. `end_s` is how long an instance that is stopped takes to end and free what it used."""
 
     __slots__ = (
         "aborted",
@@ -120,6 +120,7 @@ class Simulation:
         "began",
         "coming",
         "controller",
+        "end_s",
         "faults",
         "given",
         "heap",
@@ -149,8 +150,11 @@ class Simulation:
         seed: int,
         physics: Physics | None,
         given: Sequence[tuple[float, ev.Event]],
+        *,
+        end_s: float = 0.0,
     ) -> None:
         self.scenario = scenario
+        self.end_s = end_s
         self.given = given
         self.seed = seed
         self.policy_name, dispatcher = policy
@@ -168,7 +172,8 @@ class Simulation:
         names = (self.policy_name, self.scaler_name or "scaler")
         prepare((dispatcher, scaling), names, scenario, seed, tuple(self.schedule))
         self.tables = Tables()
-        self.controller = Controller(scenario, dispatcher, scaling, perf_counter, names, self.tables)
+        policies = (dispatcher, scaling)
+        self.controller = Controller(scenario, *policies, perf_counter, names, self.tables, awaits_end=end_s > 0)
         self.heap: list[tuple[float, int, object]] = []  # (instant, sequence, event or call)
         self.sequence = 0
         self.coming = 0  # how many of them are arrivals
@@ -307,7 +312,7 @@ class Simulation:
             self.coming -= 1
             if now < self.scenario.duration_s:
                 events.append(self._arrive(now, what.workflow, what))
-        elif isinstance(what, ev.InstanceReady | ev.Ordered | ev.Cancelled | ev.Expired):
+        elif isinstance(what, ev.InstanceReady | ev.InstanceGone | ev.Ordered | ev.Cancelled | ev.Expired):
             events.append(what)
         elif isinstance(what, ev.Arrived):
             self.coming -= 1
@@ -399,6 +404,8 @@ class Simulation:
         """What still runs on the instance never ends."""
         if effect.batch >= 0:
             self._stop_batch(effect)
+        if self.end_s:
+            self.push(effect.at + self.end_s, ev.InstanceGone(effect.instance))
 
     def _stop_batch(self, effect: fx.StopInstance | fx.StopBatch) -> None:
         found = self.began.pop(effect.batch, None)

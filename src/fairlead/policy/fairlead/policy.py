@@ -111,7 +111,7 @@ class Fairlead(Policy):
 
     def _follow(self, view: View) -> None:
         changes = view.changes
-        if changes.ended or changes.started or changes.stopped or changes.nodes:
+        if changes.ended or changes.started or changes.stopped or changes.nodes or view.freed:
             self._epoch += 1
         if changes.nodes:
             self._ground.follow(changes.nodes)
