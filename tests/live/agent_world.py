@@ -33,6 +33,21 @@ def files_of(pems: Path | None) -> TlsFiles:
 _FILES = {"certfile": "cert", "keyfile": "key", "cacert": "cert"}
 
 
+class Running(AgentService):
+    """An agent that can be ended."""
+
+    def __init__(self, *args) -> None:
+        super().__init__(*args)
+        self.stop = asyncio.Event()
+
+    async def close_now(self) -> None:
+        """End it, with its instances and values."""
+        self.stop.set()
+        while self._store._locks:
+            await asyncio.sleep(0.01)
+        self._listening.close()
+
+
 class World:
     """A hub's address, and the providers and agents that tests make at it."""
 
@@ -43,7 +58,8 @@ class World:
         self.listening = listen_on(address, "--agents-listen")
         self.address = bound_address(self.listening)
         self.log: list[str] = []
-        self._ends: list[tuple[asyncio.Event, asyncio.Task[None]]] = []
+        self.tasks: list[asyncio.Task[None]] = []
+        self._services: list[Running] = []
         self._stores: list[Store] = []
         self._sockets = [self.listening]
 
@@ -65,23 +81,31 @@ class World:
             timing=Timing(**timing),
         )
 
-    def agent(self, name: str, vcpus: float = 4.0) -> AgentService:
+    def agent(
+        self,
+        place: str,
+        vcpus: float = 4.0,
+        *,
+        name: str | None = None,
+        speed: float = 1.0,
+        kind: str = "machine",
+        token: str = TOKEN,
+    ) -> "Running":
         """An agent in this process that dials from now on."""
-        address = Address(path=str(self.folder / f"{name}.sock")) if self.address.path else Address("127.0.0.1", 0)
+        address = Address(path=str(self.folder / f"{place}.sock")) if self.address.path else Address("127.0.0.1", 0)
         listening = listen_on(address, "--listen")
-        node = Node(name=name, kind="machine", vcpus=vcpus)
-        folder = self.folder / name
-        order = AgentOrder(join=self.address, token=TOKEN, node=node, folder=folder, tls=self.files)
-        service = AgentService(order, listening, self.log.append)
-        stop = asyncio.Event()
+        node = Node(name=name or place, kind=kind, vcpus=vcpus, speed=speed)
+        order = AgentOrder(join=self.address, token=token, node=node, folder=self.folder / place, tls=self.files)
+        service = Running(order, listening, self.log.append)
         self._sockets.append(listening)
-        self._ends.append((stop, asyncio.create_task(service.run(stop))))
+        self._services.append(service)
+        self.tasks.append(asyncio.create_task(service.run(service.stop)))
         return service
 
     async def close(self) -> None:
-        for stop, _ in self._ends:
-            stop.set()
-        await asyncio.gather(*(task for _, task in self._ends))
+        for service in self._services:
+            service.stop.set()
+        await asyncio.gather(*self.tasks)
         for listening in self._sockets:
             listening.close()
         for store in self._stores:

@@ -80,7 +80,7 @@ class _Agent:
 class _Instance:
     """An instance that was started, or may be adopted."""
 
-    __slots__ = ("exit", "link", "pid", "spec", "stream", "usage", "was_attached")
+    __slots__ = ("cut", "exit", "link", "pid", "spec", "stream", "usage", "was_attached")
 
     def __init__(self, spec: InstanceSpec, pid: int = -1) -> None:
         self.spec = spec
@@ -88,6 +88,7 @@ class _Instance:
         self.link: StreamLink | None = None
         self.stream: Stream | None = None
         self.was_attached = False
+        self.cut: str | None = None  # why it ends, where its connection ended and it dialled again
         self.exit: Exit | None = None
         self.usage = Usage()
 
@@ -381,6 +382,8 @@ class AgentProvider:
             self._early[key] = stream
             stream.ended = lambda reason: self._forget_early(key)
         else:
+            if instance is not None and instance.cut is None:
+                instance.cut = "its connection to the gateway ended, and with it the batch that it had"
             _refuse(stream)
 
     def _forget_early(self, key: str) -> None:
@@ -438,7 +441,8 @@ class AgentProvider:
         if agent is not None and instance.exit.pid > 0:
             agent.send(control.Forget(instance.exit.pid, self.values.held(agent.node.name, instance.exit.pid)))
         self._changed.set()
-        self._reports.gone(key, instance.exit)
+        how = instance.exit
+        self._reports.gone(key, how if instance.cut is None else msgspec.structs.replace(how, error=instance.cut))
 
     def _end_unattached(self, keys: Sequence[str]) -> None:
         """Instances of a former gateway that never dialled in hang: they are of no use."""
@@ -450,6 +454,10 @@ class AgentProvider:
     def _drop(self, done: Done) -> None:
         """A late answer: nothing will read its values."""
         self.late_answers += 1
+        if self.late_answers & (self.late_answers - 1) == 0:  # the 1st, 2nd, 4th, 8th
+            self._log(
+                f"an answer came after its instance or gateway was given up, and was dropped ({self.late_answers})"
+            )
         for result in done.results:
             self.values.release(result.value)
 
