@@ -17,7 +17,7 @@ import msgspec
 from fairlead.app.manifest import Manifest, WorkflowSpec
 from fairlead.app.scenario import profiles_of, scenario_of
 from fairlead.engine.live.clock import REAL, Clock
-from fairlead.engine.live.contracts import AppCode, Provider
+from fairlead.engine.live.contracts import AppCode, Provider, Values
 from fairlead.engine.live.data import LocalValues
 from fairlead.engine.live.gateway.served import Accepted
 from fairlead.engine.live.instances import Instances, SharedProvider
@@ -96,6 +96,8 @@ class Host:
         broken: See `Runtime`.
         provider: Where instances of all apps run; None for this machine.
         clock: Where instants come from.
+        values: Where their data lies; None for this machine.
+        store: What this gateway keeps itself; by default it makes one.
     """
 
     def __init__(
@@ -106,6 +108,8 @@ class Host:
         broken: Callable[[Exception], None] | None = None,
         provider: Provider | None = None,
         clock: Clock = REAL,
+        values: Values | None = None,
+        store: Store | None = None,
     ) -> None:
         self._broken = broken
         self._clock = clock
@@ -114,8 +118,8 @@ class Host:
         self._options = options
         self._log = log
         self._began = clock.now()
-        self._store = Store.make(state / "values")
-        self._values = LocalValues(self._store)
+        self._store = store or Store.make(state / "values")
+        self._values: Values = values or LocalValues(self._store)
         if provider is None:
             provider = LocalProvider(self._store, emulated=options.nodes, limits=options.limits)
         self._shared = SharedProvider(provider)
@@ -150,6 +154,7 @@ class Host:
             except ConfigError as error:  # it was not asked for now: the others need not suffer
                 self._log(f"{name}, which was served before, is not served now, and its requests wait: {error}")
                 self._unserved[name] = app
+        self._shared.end_orphans()
         self.is_ready = True
         await self._leave_word()
 
@@ -375,6 +380,7 @@ class Host:
             generation=generation,
             started_unix=self._clock.wall(),
             manifest=described,
+            awaits_end=True,
         )
         return RunLog(self._runs / str(generation), head, keep_bytes=self._options.record_bytes, say=self._log)
 

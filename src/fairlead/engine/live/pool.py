@@ -117,6 +117,12 @@ class WarmPool:
         self._starting[instance] = self._now()
         self._counts[function] += 1
 
+    def adopted(self, instance: int, function: str) -> None:
+        """An instance of a former gateway is ready."""
+        self._function[instance] = function
+        self._counts[function] += 1
+        self._unready.discard(function)
+
     def ready(self, instance: int) -> None:
         """An instance has started."""
         self._starting.pop(instance, None)

@@ -19,6 +19,7 @@ from fairlead.engine.core.books import NoRows, Recorder
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.site import prepare
 from fairlead.engine.live.clock import REAL, Clock
+from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.deadlines import Deadlines
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.instances import Instances
@@ -403,6 +404,27 @@ class Runtime:
         self._warm_up.lost(instance, error)
         self._pool.stopped(instance, error)
         self._note(ev.InstanceLost(instance, error))
+
+    def adopted(self, spec: InstanceSpec) -> int | None:
+        """An instance of a former gateway is ready and idle; None where it fits no configuration of its function."""
+        profile = self.scenario.profiles.get(spec.function)
+        if profile is None:
+            return None
+        own_gb = self.scenario.functions[spec.function].memory_gb
+        fitting = [
+            configuration
+            for configuration in profile.configurations
+            if configuration.vcpus == spec.vcpus
+            and (configuration.vgpus > 0) == (spec.device >= 0)
+            and (configuration.memory_gb or own_gb) == spec.memory_gb
+        ]
+        if not fitting:
+            return None
+        event = self.controller.adopt(spec.function, min(fitting), spec.node, spec.device)
+        self._vcpus[event.instance] = spec.vcpus
+        self._pool.adopted(event.instance, spec.function)
+        self._note(event)
+        return event.instance
 
     def ended(self, instance: int) -> None:
         """An instance that was stopped is gone."""
