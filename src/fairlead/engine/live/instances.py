@@ -237,7 +237,8 @@ class Instances:
     async def open(self, reports: Reports) -> None:
         """Get ready to start instances; adopts those of a former gateway that run the same code.
 
-        Idle ones are adopted when this returns; one that is busy, as soon as it is not.
+        One that does not say in time that it is ready has ended when this returns: whatever it still did was for the
+        former gateway, and until it is gone, what it holds cannot be promised.
         """
         self.reports = reports
         self._loop = asyncio.get_running_loop()
@@ -249,6 +250,11 @@ class Instances:
                 self.connected(spec.key, link)
         until = self._loop.time() + _ADOPTION_S
         while self._adopting and self._loop.time() < until:
+            await asyncio.sleep(_ADOPTION_S / 50)
+        for key, adoptee in self._adopting.items():
+            adoptee.is_late = True
+            self._provider.stop(key, 0.0)
+        while self._adopting:
             await asyncio.sleep(_ADOPTION_S / 50)
 
     def places(self) -> Sequence[Place]:
@@ -425,7 +431,7 @@ class Instances:
     def adopt(self, adoptee: "_Adoptee", message: Ready | Failed | Done) -> None:
         """An instance of a former gateway has said that it is ready."""
         key = adoptee.spec.key
-        if self._adopting.get(key) is not adoptee or isinstance(message, Done):
+        if self._adopting.get(key) is not adoptee or adoptee.is_late or isinstance(message, Done):
             return
         instance = self.reports.adopted(adoptee.spec) if isinstance(message, Ready) else None
         if instance is None or adoptee.link is None:
@@ -480,13 +486,14 @@ class _Member:
 class _Adoptee:
     """An instance of a former gateway, until it is ready; afterwards what it says is its member's."""
 
-    __slots__ = ("_owner", "link", "member", "spec")
+    __slots__ = ("_owner", "is_late", "link", "member", "spec")
 
     def __init__(self, owner: Instances, spec: InstanceSpec) -> None:
         self._owner = owner
         self.spec = spec
         self.link: Link | None = None
         self.member: _Member | None = None
+        self.is_late = False  # it was told to end
 
     def heard(self, message: Ready | Failed | Done) -> None:
         """It said something."""
