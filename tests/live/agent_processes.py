@@ -1,6 +1,7 @@
 """A gateway and agents as real processes on loopback, faults that befall them, and a load whose answers are counted."""
 
 import os
+import re
 import selectors
 import signal
 import socket
@@ -25,7 +26,15 @@ def work(key):
         file.write(f"{key} {os.getpid()}\\n")
     return [key, os.getpid()]
 
+@app.function
+def linger(key):
+    with open(Path(os.environ["FAULTS_FOLDER"]) / "lingering.txt", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    time.sleep(1.0)
+    return key
+
 app.workflow("work", work, slo="1s")
+app.workflow("linger", linger)
 """
 SILENCE_S = 2.0
 
@@ -137,9 +146,12 @@ class AgentProcess:
             os.kill(pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        for pid in self.frozen:
+        """Let it go on: instances first, so that they answer before their agent learns that they were given up."""
+        for pid in reversed(self.frozen):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+            if pid == self.frozen[1]:
+                time.sleep(0.5)
 
     def end(self) -> None:
         pids = descendants(self.process.pid)
@@ -160,13 +172,15 @@ class Cluster:
 
     def __init__(self, folder: Path, agents: Sequence[str], *options: str) -> None:
         self.folder = folder
-        (folder / "executed.txt").touch()
+        for name in ("executed.txt", "lingering.txt"):
+            (folder / name).touch()
         app = write_app(folder / "app.py", APP)
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
         listen = f"127.0.0.1:{self.port}"
         self.served = Serving(app, folder / "state", "--backend", "agents", "--agents-listen", listen, *options)
         self.agents: dict[str, AgentProcess] = {}
+        self.lingering: list[str] = []  # ids of requests in whose middle a node was frozen
         try:
             wait_for(lambda: (folder / "state" / "agents.token").exists(), why=lambda: self.served.err)
             for name in agents:
@@ -187,6 +201,23 @@ class Cluster:
     def instances(self) -> dict[int, str]:
         """By process id: the node of an instance."""
         return {pid: agent.name for agent in self.agents.values() for pid in agent.instances}
+
+    def freeze_while_busy(self) -> AgentProcess:
+        """Freeze a node in the middle of a request, which ends elsewhere: the node."""
+        noted = self.folder / "lingering.txt"
+        before = len(noted.read_text().split())
+        reply = self.served.send("linger", 1)
+        assert reply.status == 202
+        self.lingering.append(reply.json["id"])
+        wait_for(lambda: len(noted.read_text().split()) > before)
+        agent = self.agents[self.instances[int(noted.read_text().split()[-1])]]
+        agent.freeze()
+        return agent
+
+    @property
+    def late_answers(self) -> int:
+        """Answers that were dropped because of their generation, as far as the log tells; not less."""
+        return max(map(int, re.findall(r"was dropped \((\d+) so far\)", self.served.err)), default=0)
 
     def wait_for_loss(self, name: str, limit_s: float) -> float:
         """Seconds until the gateway does not count on a node any more."""
