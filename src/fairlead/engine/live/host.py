@@ -380,6 +380,7 @@ class Host:
             generation=generation,
             started_unix=self._clock.wall(),
             manifest=described,
+            awaits_end=True,
         )
         return RunLog(self._runs / str(generation), head, keep_bytes=self._options.record_bytes, say=self._log)
 

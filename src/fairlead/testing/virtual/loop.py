@@ -56,7 +56,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._numbers = count()
         self._executor_delay_s = executor_delay_s
         self._is_running = self._is_stopping = self._is_closed = self._is_debug = False
-        self._is_burying = False
+        self._is_burying = self._has_buried = False
         self._steps_now = 0  # callbacks since the clock last moved
         self.most_steps = 1_000_000  # without any time going by: more are an error
         self.ends_at = inf  # the instant at which a program that still runs is stuck
@@ -278,8 +278,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._is_debug = enabled
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep what went wrong; `run` raises it at the end."""
-        if not self._is_burying:
+        """Keep what went wrong; `run` raises it at the end.
+
+        Nobody retrieves what was meant for a life that has ended: that is no error.
+        """
+        is_unread = "never retrieved" in context.get("message", "")
+        if not self._is_burying and not (is_unread and self._has_buried):
             self.errors.append(context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
@@ -294,7 +298,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def bury(self, tasks: Iterable["asyncio.Task[Any]"], context: Context) -> None:
         """End tasks whose life is over. What their code does on the way out has no effect any more."""
-        self._is_burying = True
+        self._is_burying = self._has_buried = True
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:

@@ -1,6 +1,7 @@
 """What happens in a simulation of faults: drawn from a seed, before anything runs."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -12,6 +13,12 @@ from fairlead.testing.virtual.working import die, sleep
 
 FAULTS_S = 12.0
 """How long requests and faults come; from then on nothing goes wrong any more."""
+
+KEEPS = False
+"""Whether plans have instances that outlive their gateway: not yet, the next gateway does not take them over."""
+
+DEPLOYS = False
+"""Whether plans replace apps: not yet, two generations promise the same capacity."""
 
 _POLICIES = ("fairlead", "fairlead", "fifo", "earliest-deadline", "punctual")
 _SCALERS = (None, None, None, "hpa", "static-replicas")
@@ -67,7 +74,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Plan:
-    """A simulation of faults."""
+    """A simulation of faults. The first gateway dies after `dies_after` steps, where that is given."""
 
     seed: int
     nodes: tuple[Node, ...]
@@ -76,10 +83,11 @@ class Plan:
     scaler: str | None
     calls: tuple[Call, ...]
     faults: tuple[Fault, ...]
+    dies_after: int | None = None
 
 
-def plan_of(seed: int, most_calls: int | None = None, most_faults: int | None = None) -> Plan:
-    """The plan of a seed; with fewer calls or faults, the first of them: to find out which of them matter."""
+def plan_of(seed: int, *, keeps: bool = KEEPS, deploys: bool = DEPLOYS) -> Plan:
+    """The plan of a seed. Without `keeps` no instance outlives its gateway, without `deploys` no app is replaced."""
     rng = np.random.default_rng(seed)
     policy = _POLICIES[rng.integers(len(_POLICIES))]
     scaler = _SCALERS[rng.integers(len(_SCALERS))]
@@ -95,16 +103,21 @@ def plan_of(seed: int, most_calls: int | None = None, most_faults: int | None = 
         slow_ends=_share(rng, 0.5),
         resize_refusals=_share(rng, 0.5),
         duplicates=_share(rng, 0.2),
-        keeps=bool(rng.random() < 0.5),
+        keeps=bool(rng.random() < 0.5) and keeps,
         resizes=bool(rng.random() < 0.8),
     )
     calls = sorted((_call(rng) for _ in range(int(rng.integers(5, 25)))), key=lambda call: call.at_s)
     faults = sorted((_fault(rng) for _ in range(int(rng.integers(0, 8)))), key=lambda fault: fault.at_s)
-    return Plan(seed, nodes, traits, policy, scaler, tuple(calls[:most_calls]), tuple(faults[:most_faults]))
+    chosen = tuple(fault for fault in faults if deploys or fault.kind != "deploy")
+    return Plan(seed, nodes, traits, policy, scaler, tuple(calls), chosen)
 
 
+@cache
 def make_app(version: int = 1) -> App:
-    """The app of the simulations. Its answers are known (`expected`), and are the same in every version."""
+    """The app of the simulations. Its answers are known (`expected`), and are the same in every version.
+
+    Made once: its functions keep nothing, so instances can share it.
+    """
     app = App("sim")
 
     @app.function(memory_gb=1, vcpus=(1, 2), retries=4)

@@ -3,7 +3,7 @@
 One seed gives one run, always the same. What must hold:
 
 - Every accepted request ends, once: what a client was told of its end never changes, whatever crashes.
-- Answers are right: an answer to somebody else's batch would not be.
+- Answers are right, and no answer is taken from an instance that was given up, or to another gateway's batch.
 - No capacity is promised twice: neither by the gateway, as its provider sees it, nor on any node in fact.
 - Nothing is stuck: once nothing goes wrong any more, every request ends and every instance is accounted for.
 - The journal agrees with what clients were told.
@@ -18,64 +18,22 @@ from hashlib import sha256
 from pathlib import Path
 from time import process_time
 
-from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.host import Options
-from fairlead.engine.live.wire import Batch
 from fairlead.errors import FairleadError
+from fairlead.testing.virtual.checks import CheckedProvider
 from fairlead.testing.virtual.journal import InlineWriter
 from fairlead.testing.virtual.loop import LifeEndedError, StuckError, run
 from fairlead.testing.virtual.nodes import VirtualCluster
 from fairlead.testing.virtual.plans import FAULTS_S, Call, Fault, Plan, expected, make_app, plan_of
-from fairlead.testing.virtual.provider import VirtualLink, VirtualProvider
+from fairlead.testing.virtual.provider import VirtualProvider
 from fairlead.testing.virtual.world import Answered, VirtualGateway, VirtualWorld
 from fairlead.workload import PolicyChoice
 
 _PATIENCE_S = 400.0  # after the last fault, until everything must have ended
 _POLL_S = 0.3
 _RETRY_S = 0.25
-_ROUNDING = 1e-6
 _FUNCTIONS = ("first", "double", "spread", "total", "risky")
 _SHARED = Path("/dev/shm")
-
-
-class CheckedProvider(VirtualProvider):
-    """Notes when more is promised on a node than it has."""
-
-    def __init__(self, cluster: VirtualCluster) -> None:
-        super().__init__(cluster)
-        self._is_due = False
-
-    def start(self, spec: InstanceSpec) -> None:
-        """Start an instance, and look."""
-        super().start(spec)
-        self._look_soon()
-
-    def resize(self, key: str, vcpus: float) -> None:
-        """Resize an instance, and look."""
-        super().resize(key, vcpus)
-        self._look_soon()
-
-    def pass_on(self, link: VirtualLink, batch: Batch) -> None:
-        """Send a batch, and look."""
-        super().pass_on(link, batch)
-        self._look_soon()
-
-    def _look_soon(self) -> None:
-        """After the turn: within one, the order of effects is no promise."""
-        if not self._is_due:
-            self._is_due = True
-            self.post(0.0, self._look)
-
-    def _look(self) -> None:
-        self._is_due = False
-        for name in list(self._sessions):
-            node = self.cluster.nodes[name].node
-            vcpus, memory_gb = self.held(name)
-            if vcpus > node.capacity_vcpus + _ROUNDING or memory_gb > node.memory_gb + _ROUNDING:
-                self.cluster.violations.append(
-                    f"{vcpus:g} vCPUs and {memory_gb:g} GB are promised on {name}, which has {node.capacity_vcpus:g} "
-                    f"and {node.memory_gb:g}"
-                )
 
 
 @dataclass
@@ -231,7 +189,7 @@ class _Simulation:
         assert world is not None
         while not self._is_over:
             try:
-                gateway = await world.start()
+                gateway = await world.start(dies_after=self.plan.dies_after if world.lives == 0 else None)
             except LifeEndedError:
                 pass
             except FairleadError as error:
