@@ -159,8 +159,8 @@ class _Resource:
         for layer in layers:
             if left <= 0:
                 return targets
-            left -= _fill(targets, layer, left, weights, least, order)
-        _fill(targets, dict.fromkeys(shares, self.capacity), left, weights, {}, order)
+            left -= _fill(targets, layer, left, weights, least, order, self._order)
+        _fill(targets, dict.fromkeys(shares, self.capacity), left, weights, {}, order, self._order)
         return targets
 
 
@@ -171,11 +171,13 @@ def _fill(
     weights: Mapping[int, float],
     quanta: Mapping[int, int],
     order: Sequence[int],
+    served: Mapping[int, float],
 ) -> int:
     """Raise targets towards their limits with what is left, by weighted max-min in whole quanta; returns how much.
 
-    A member's target plus all it is given counts, so one that has more already gets less of this. What remains after
-    whole quanta goes round in the given order.
+    A member's target plus all it is given counts, so one that has more already gets less of this. Each gets a quantum
+    first, whatever its weight; where that is not possible, they take turns. What remains after whole quanta goes round
+    in the given order.
     """
     short = [id for id in order if targets[id] < limits[id]]
     if not short:
@@ -186,11 +188,12 @@ def _fill(
             targets[id] = limits[id]
         return missing
     before = left
-    for id in short:  # one quantum each as far as they go: in this order, or a large one would never find room
-        step = min(quanta.get(id) or 1, limits[id]) - targets[id]
-        if 0 < step <= left:
-            targets[id] += step
-            left -= step
+    first = {id: max(0, min(quanta.get(id) or 1, limits[id]) - targets[id]) for id in short}
+    if sum(first.values()) > left:
+        return _take_turns(targets, limits, left, weights, quanta, short, served)
+    for id in short:
+        targets[id] += first[id]
+        left -= first[id]
     short = [id for id in short if targets[id] < limits[id]]
     if not short:
         return before - left
@@ -212,6 +215,28 @@ def _fill(
                 targets[id] += step
                 left -= step
                 is_stuck = False
+    return before - left
+
+
+def _take_turns(
+    targets: dict[int, int],
+    limits: Mapping[int, int],
+    left: int,
+    weights: Mapping[int, float],
+    quanta: Mapping[int, int],
+    order: Sequence[int],
+    served: Mapping[int, float],
+) -> int:
+    """Give quantum after quantum to the member that has had least for its weight, this slice included."""
+    before, candidates = left, list(order)
+    while candidates:
+        id = min(candidates, key=lambda id: served.get(id, 0.0) + targets[id] * SLICE_S / weights[id])
+        step = min(quanta.get(id) or 1, limits[id] - targets[id])
+        if 0 < step <= left:
+            targets[id] += step
+            left -= step
+        else:
+            candidates.remove(id)
     return before - left
 
 
