@@ -1,4 +1,4 @@
-"""Where the tests take the weights of the video workflow from.
+"""Where the tests take the weights of the video workflow from, and how random examples are drawn.
 
 The weights are in a folder of the checkout, filled once: `make test` fills it before; whoever runs pytest himself has
 it filled by the first test that needs it.
@@ -11,9 +11,13 @@ from pathlib import Path
 from subprocess import run
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ.setdefault("FAIRLEAD_MODELS", str(ROOT / "build" / "models"))
+# Beside a busy program an example takes as long as it takes: that is no failure.
+settings.register_profile("any-load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-load")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell gives it to what it starts in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -2,14 +2,14 @@
 
 import json
 import os
-import subprocess
-import sys
 from math import inf
 
 import pytest
+from typer.testing import CliRunner
 
 from fairlead.app import App, each, switch
 from fairlead.app.scenario import cluster_of, document_of, prior_s, profile_beside, scenario_of, workflow_of
+from fairlead.cli import app as cli
 from fairlead.engine import simulate
 from fairlead.errors import ConfigError
 from fairlead.model import Cluster, Configuration, Device, Node
@@ -203,46 +203,37 @@ def test_the_cost_counts_items_chances_and_full_batches():
     assert [way.cost_usd for way in found.stages] == [pytest.approx(seconds * usd_per_s) for seconds in expected]
 
 
-def _run(*arguments, cwd, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "fairlead", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == code, done.stderr + done.stdout
+def _run(*arguments, code=0):
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == code, done.stderr + done.stdout
     return done
 
 
-def test_an_app_file_is_simulated_and_planned_from_the_command_line(tmp_path):
+def test_an_app_file_is_simulated_and_planned_from_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "app.py").write_text(APP)
-    done = _run(
-        "simulate", "app.py", "--set", "arrivals.0.rate_rps=40", "--set", "duration_s=5", "--json", "-", cwd=tmp_path
-    )
+    done = _run("simulate", "app.py", "--set", "arrivals.0.rate_rps=40", "--set", "duration_s=5", "--json", "-")
     requests = json.loads(done.stdout)["results"][0]["requests"]
     assert 100 < requests < 400  # 40 a second for 5 s
-    plan = json.loads(_run("plan", "app.py:app", "--slo", "800ms", "--json", cwd=tmp_path).stdout)
+    plan = json.loads(_run("plan", "app.py:app", "--slo", "800ms", "--json").stdout)
     assert (plan["is_met"], plan["slo_s"]) == (True, 0.8)
     assert [(stage["stage"], stage["batch"], stage["vcpus"]) for stage in plan["stages"]] == [
         ("detect", 4, 1.0),
         ("store", 1, 1.0),
     ]
     assert plan["latency_s"] == pytest.approx(0.026)
-    assert "Verdict (50 ms): can be met: the cheapest takes 26 ms" in _run("plan", "app.py", cwd=tmp_path).stdout
-    refused = _run("plan", "app.py", "--slo", "15ms", cwd=tmp_path, code=1)
+    assert "Verdict (50 ms): can be met: the cheapest takes 26 ms" in _run("plan", "app.py").stdout
+    refused = _run("plan", "app.py", "--slo", "15ms", code=1)
     assert "Verdict (15 ms): cannot: the fastest possible is 20 ms" in refused.stdout
 
 
-def test_wrong_use_is_explained(tmp_path):
+def test_wrong_use_is_explained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "app.py").write_text(APP + "\napp.workflow('v', store)\n")
-    assert (
-        "has several workflows; name one with --workflow: w, v" in _run("plan", "app.py", cwd=tmp_path, code=2).stderr
-    )
-    assert "No workflow named 'x'" in _run("plan", "app.py", "-w", "x", cwd=tmp_path, code=2).stderr
-    wrong = _run("plan", "app.py", "-w", "v", "--slo", "soon", cwd=tmp_path, code=2).stderr
+    assert "has several workflows; name one with --workflow: w, v" in _run("plan", "app.py", code=2).stderr
+    assert "No workflow named 'x'" in _run("plan", "app.py", "-w", "x", code=2).stderr
+    wrong = _run("plan", "app.py", "-w", "v", "--slo", "soon", code=2).stderr
     assert "--slo must be a positive duration" in wrong
     (tmp_path / "app.py").write_text("1 / 0\n")
-    assert "app.py: line 1: ZeroDivisionError" in _run("simulate", "app.py", cwd=tmp_path, code=2).stderr
-    assert "none.py: cannot be read" in _run("simulate", "none.py", cwd=tmp_path, code=2).stderr
+    assert "app.py: line 1: ZeroDivisionError" in _run("simulate", "app.py", code=2).stderr
+    assert "none.py: cannot be read" in _run("simulate", "none.py", code=2).stderr

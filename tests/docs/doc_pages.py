@@ -10,6 +10,10 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+from typer.testing import CliRunner, Result
+
+from fairlead.cli import app
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 OUTSIDE_DOCS = (
@@ -21,6 +25,7 @@ OUTSIDE_DOCS = (
     "examples/README.md",
 )
 PAGES = (*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in OUTSIDE_DOCS))
+TERMINAL = {"COLUMNS": "100", "NO_COLOR": "1"}
 RUN = (*sorted(DOCS.rglob("*.md")), ROOT / "README.md")
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -74,8 +79,8 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
 
 
-def run_page(page: Path, folder: Path) -> None:
-    """Run what a page shows, in order and in one namespace; the folder is the working directory."""
+def run_page(page: Path) -> None:
+    """Run what a page shows, in order, in one namespace and in the working directory."""
     names: dict[str, object] = {"__name__": "__page__"}
     printed = ""
     for block in blocks(page):
@@ -87,8 +92,8 @@ def run_page(page: Path, folder: Path) -> None:
         elif block.language == "console" and block.mark != "slow":
             code = int(block.mark.removeprefix("exit ") or 0)
             for command, expected in commands(block):
-                done = run_fairlead(command, folder)
-                assert done.returncode == code, f"{where}: {command} gave {done.returncode}:\n{done.stderr}"
+                done = run_fairlead(command)
+                assert done.exit_code == code, f"{where}: {command} gave {done.exit_code}:\n{done.stderr}"
                 shown = done.stderr if code == 2 else done.stdout
                 assert not expected or is_same(expected, shown), f"{where}: {command} prints otherwise:\n{shown}"
 
@@ -110,16 +115,20 @@ def _lines(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 
-def run_fairlead(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command as somebody would who types it in a terminal of 100 columns."""
+def run_fairlead(command: str) -> Result:
+    """Run a command in this process, as if typed into a terminal of 100 columns.
+
+    Starting an interpreter and loading the libraries takes longer than most of these commands;
+    `test_a_command_is_the_same_in_a_process_of_its_own` compares with a real process.
+    """
     program, *arguments = command.split()
     assert program == "fairlead", f"not a command of ours: {command}"
-    return run_python(["-m", "fairlead.cli", *arguments], folder)
+    return CliRunner().invoke(app, arguments, prog_name="fairlead", env=TERMINAL, catch_exceptions=False)
 
 
-def run_python(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the same Python with these arguments."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUTF8": "1", "COLUMNS": "100", "NO_COLOR": "1"}
+def run_python(arguments: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the same Python with these arguments; further keywords are environment variables."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONUTF8": "1", **TERMINAL, **variables}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,

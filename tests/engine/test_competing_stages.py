@@ -251,14 +251,28 @@ def test_copies_have_luck_of_their_own_and_the_first_that_of_a_lone_run():
     assert sum(alone) / 300 == pytest.approx(1.0, abs=0.07)
 
 
-@settings(
-    max_examples=50,
+LENIENT = settings(
+    max_examples=20,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+
+
+@LENIENT
 @given(scenarios(), MAKERS, st.integers(2, 3))
 def test_accounts_hold_where_every_stage_competes(where, name, copies):
+    check_competing(where, name, copies)
+
+
+@pytest.mark.slow
+@settings(LENIENT, max_examples=200)
+@given(scenarios(), MAKERS, st.integers(2, 3))
+def test_accounts_hold_where_every_stage_competes_in_many(where, name, copies):
+    check_competing(where, name, copies)
+
+
+def check_competing(where, name, copies):
     flows = {
         key: Workflow(name=key, stages=tuple(msgspec.structs.replace(s, compete=copies) for s in w.stages), slo=w.slo)
         for key, w in where.workflows.items()

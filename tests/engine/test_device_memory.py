@@ -419,9 +419,20 @@ def with_buffers(world):
     return type(world)(**{name: getattr(world, name) for name in world.__dataclass_fields__} | changes)
 
 
-@settings(LENIENT, max_examples=60)
+@settings(LENIENT, max_examples=25)
 @given(scenarios().map(with_buffers), MAKERS | st.just("adversary"), st.integers(0, 3))
 def test_memory_is_never_overfull_and_accounts_hold_in_random_worlds(world, name, seed):
+    check_memory(world, name, seed)
+
+
+@pytest.mark.slow
+@settings(LENIENT, max_examples=300)
+@given(scenarios().map(with_buffers), MAKERS | st.just("adversary"), st.integers(0, 3))
+def test_memory_is_never_overfull_and_accounts_hold_in_many_random_worlds(world, name, seed):
+    check_memory(world, name, seed)
+
+
+def check_memory(world, name, seed):
     with CheckedMemory():
         recording = simulate(world, made(name), seed=seed)
     check_capacity(recording, world)

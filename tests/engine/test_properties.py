@@ -16,9 +16,14 @@ from fairlead.policy import Action, Policy, View
 from fairlead.testing import DISPATCHER_CHECKS, check_accounts, check_capacity, check_order
 
 SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
-FEW = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=SLOW_IS_FINE)
-SOME = settings(FEW, max_examples=40)
+FEW = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=SLOW_IS_FINE)
+SOME = settings(FEW, max_examples=20)
 MANY = settings(FEW, max_examples=1000)
+
+
+def in_many(test, *strategies):
+    """The same property in 200 worlds, among the slow tests."""
+    return pytest.mark.slow(settings(FEW, max_examples=200)(given(*strategies)(test.hypothesis.inner_test)))
 
 
 def check_all(recording, scenario):
@@ -112,11 +117,19 @@ def test_same_seed_gives_equal_frames(scenario, name):
     assert one.refusals == other.refusals
 
 
+test_same_seed_gives_equal_frames_in_many = in_many(test_same_seed_gives_equal_frames, scenarios(), MAKERS)
+
+
 @SOME
 @given(scenarios(), MAKERS)
 def test_no_policy_can_change_what_it_is_shown(scenario, name):
     (check,) = (check for check in DISPATCHER_CHECKS if check.__name__ == "the_view_stays_as_it_is")
     check(lambda: made(name), scenario)
+
+
+test_no_policy_can_change_what_it_is_shown_in_many = in_many(
+    test_no_policy_can_change_what_it_is_shown, scenarios(), MAKERS
+)
 
 
 class OwnError(Exception):
@@ -168,3 +181,8 @@ def test_policy_that_raises_ends_the_run_and_keeps_the_records(scenario, name, c
     part = failure.recording.invocations
     assert part.height <= whole.invocations.height
     assert part.equals(whole.invocations.head(part.height))
+
+
+test_policy_that_raises_ends_the_run_and_keeps_the_records_in_many = in_many(
+    test_policy_that_raises_ends_the_run_and_keeps_the_records, scenarios(), MAKERS, st.integers(0, 30), st.booleans()
+)

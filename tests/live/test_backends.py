@@ -1,10 +1,12 @@
-"""The local back end passes the conformance suite."""
+"""The local back end and agents pass the conformance suite."""
 
 import asyncio
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
+from agent_world import make_certificates, world
 
 from fairlead.engine.live.data import LocalValues
 from fairlead.engine.live.providers.local import LocalProvider
@@ -40,3 +42,39 @@ class LocalBench:
 @pytest.mark.parametrize("check", BACKEND_CHECKS, ids=lambda check: check.__name__)
 def test_the_local_back_end_conforms(check, tmp_path):
     check_backend(LocalBench(tmp_path), [check])
+
+
+class AgentBench:
+    """Two agents that dial a gateway, over one kind of stream."""
+
+    def __init__(self, folder: Path, kind: str, pems: Path) -> None:
+        self._folder = folder
+        self._kind = kind
+        self._pems = pems if kind == "tls" else None
+
+    @asynccontextmanager
+    async def open(self, heard: Heard):
+        async with world(self._folder, self._kind, self._pems) as made:
+            made.agent("one")
+            made.agent("two")
+            provider = made.provider()
+            inventory = await provider.open(heard)
+            try:
+                yield Opened(provider, provider.values, write_app(self._folder), heard, inventory)
+            finally:
+                await provider.close()
+
+    def run(self, check) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(check)
+
+
+@pytest.fixture(scope="module")
+def pems(tmp_path_factory):
+    return make_certificates(tmp_path_factory.mktemp("pems"))
+
+
+@pytest.mark.parametrize("kind", ["unix", "tls"])
+@pytest.mark.parametrize("check", BACKEND_CHECKS, ids=lambda check: check.__name__)
+def test_agents_conform(check, kind, tmp_path, pems):
+    check_backend(AgentBench(tmp_path, kind, pems), [check])

@@ -40,10 +40,14 @@ def _name(check) -> str:
     return check.__name__
 
 
+MAKERS = {name: maker(name) for name in policy_names()}
+WORLDS = {where: build() for where, build in SCENARIOS.items()}  # built once, so that checks share runs
+
+
 def _in_every_scenario(name: str, check) -> None:
-    for where, build in SCENARIOS.items():
+    for where, world in WORLDS.items():
         try:
-            check(maker(name), build())
+            check(MAKERS[name], world)
         except AssertionError as error:
             raise AssertionError(f"scenario {where}: {error}") from error
 

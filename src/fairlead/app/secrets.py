@@ -10,7 +10,10 @@ TOKEN = "FAIRLEAD_TOKEN"
 CALLBACK_SECRET = "FAIRLEAD_CALLBACK_SECRET"
 """The variable that holds the key with which callbacks are signed."""
 
-SECRETS = (TOKEN, CALLBACK_SECRET)
+AGENT_TOKEN = "FAIRLEAD_AGENT_TOKEN"
+"""The variable that holds the token by which a gateway and its agents know each other."""
+
+SECRETS = (TOKEN, CALLBACK_SECRET, AGENT_TOKEN)
 
 _PR_SET_DUMPABLE = 4
 

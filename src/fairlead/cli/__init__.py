@@ -24,6 +24,7 @@ COMMANDS = (
     "profile",
     "trace",
     "serve",
+    "agent",
     "load",
     "report",
     "replay",

@@ -1,19 +1,27 @@
 """`fairlead serve`: an app, served under its objective on this machine."""
 
+import os
+import secrets
+import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, cast
 
+import msgspec
 import typer
 import yaml
 
+from fairlead.app.secrets import AGENT_TOKEN
 from fairlead.app.units import seconds
 from fairlead.cli.errors import UsageError, warn
 from fairlead.engine.live.callbacks.allowed import AllowList
 from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
 from fairlead.engine.live.limits.choose import KINDS
+from fairlead.engine.live.links.address import bound_address, listen_on, parse_address
+from fairlead.engine.live.links.tls import TlsFiles, client_context
 from fairlead.engine.live.nodes import nodes_text, read_nodes
 from fairlead.engine.live.order import ServeOrder
 from fairlead.engine.live.supervisor import Supervisor, listen
@@ -22,6 +30,9 @@ from fairlead.policy import policy_faults
 
 STATE = Path(".fairlead")
 """Holds the state folder of every app that was served from this folder."""
+
+BACKENDS = ("local", "agents")
+"""Where instances may run."""
 
 _LARGEST = 1e15  # of any limit: bytes, seconds or counts beyond it are typing errors
 
@@ -76,6 +87,26 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="PEM certificate chain: serve TLS; needs --keyfile.")
     ] = None,
     keyfile: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM private key of --certfile.")] = None,
+    backend: Annotated[
+        str, typer.Option(help="Where instances run: local (this machine) or agents (machines that join).")
+    ] = "local",
+    agents_listen: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where agents join: HOST:PORT or unix:PATH.")
+    ] = "127.0.0.1:8001",
+    agents_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The agents' token; otherwise FAIRLEAD_AGENT_TOKEN, or agents.token in the state folder.",
+        ),
+    ] = None,
+    agents_cacert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="PEM file that verifies the certificates of agents; by default --certfile."),
+    ] = None,
+    agents_client_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Take in only agents with a certificate that this verifies.")
+    ] = None,
     no_warm_up: Annotated[
         bool, typer.Option("--no-warm-up", help="Do not run the examples of workflows before serving.")
     ] = False,
@@ -97,6 +128,10 @@ def serve(
         raise UsageError("--control-period needs --scaler, whose period it is, or --monitor.")
     if nodes is not None and (warning := read_nodes(nodes).excess(len(paths))) is not None:
         warn(warning)
+    if backend not in BACKENDS:
+        raise UsageError(f"--backend must be one of {', '.join(BACKENDS)}; got {backend!r}.")
+    if backend == "agents" and nodes is not None:
+        raise UsageError("--nodes describes parts of this machine; with --backend agents, each agent is a node.")
     order = ServeOrder(
         state=str(folder),
         apps=tuple(str(path) for path in paths),
@@ -127,7 +162,18 @@ def serve(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--state {folder}: cannot be made: {error.strerror}.") from error
-    with listen(host, port) as listening:
+    with listen(host, port) as listening, _agents_socket(backend, agents_listen, certfile) as agents:
+        if agents is not None:
+            for file in (agents_cacert, agents_client_ca):
+                client_context(TlsFiles(cacert=None if file is None else str(file)))
+            token_of_agents = agents_token(agents_token_file, folder)
+            warn_of_join(agents, token_of_agents, certfile)
+            order = msgspec.structs.replace(
+                order,
+                agents_token_file=None if token_of_agents is None else str(token_of_agents),
+                agents_ca=None if agents_cacert is None else str(agents_cacert.resolve()),
+                agents_client_ca=None if agents_client_ca is None else str(agents_client_ca.resolve()),
+            )
         token = read_token(token_file)
         Settings(
             state=folder,
@@ -137,9 +183,50 @@ def serve(
             keyfile=keyfile,
             **cast(dict[str, Any], order.settings),
         ).check([listening])
-        code = Supervisor(listening, order, warn).run()
+        code = Supervisor(listening, order, warn, agents).run()
     if code:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _agents_socket(backend: str, text: str, certfile: Path | None) -> Iterator[socket.socket | None]:
+    """Where agents dial in; None where instances run here."""
+    if backend != "agents":
+        yield None
+        return
+    try:
+        address = parse_address(text)
+    except ValueError as error:
+        raise UsageError(f"--agents-listen {error}.") from error
+    if certfile is None and not address.is_local:
+        raise UsageError(
+            f"--agents-listen {address}: other machines can reach it, so it needs TLS. Give --certfile and --keyfile, "
+            "or listen on 127.0.0.1."
+        )
+    with listen_on(address, "--agents-listen") as agents:
+        yield agents
+    if address.path:
+        Path(address.path).unlink(missing_ok=True)
+
+
+def agents_token(file: Path | None, state: Path) -> Path | None:
+    """The file with the agents' token, made on first use; None where the environment has the token."""
+    if file is None and AGENT_TOKEN in os.environ:
+        read_token(None, variable=AGENT_TOKEN)
+        return None
+    chosen = (file or state / "agents.token").resolve()
+    if file is None and not chosen.exists():
+        with open(os.open(chosen, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as made:
+            made.write(secrets.token_urlsafe(32) + "\n")
+    read_token(chosen)
+    return chosen
+
+
+def warn_of_join(agents: socket.socket, token: Path | None, certfile: Path | None) -> None:
+    """Say how agents join."""
+    how = f" --token-file {token}" if token is not None else f"    ({AGENT_TOKEN} holds the token)"
+    trust = "" if certfile is None else f" --cacert {certfile}"
+    typer.echo(f"Agents join with: fairlead agent --join {bound_address(agents)}{trust}{how}", err=True)
 
 
 def _app_paths(apps: Sequence[Path], allow_deploy: bool) -> list[Path]:

@@ -34,7 +34,22 @@ def test_it_finds_what_a_timeline_finds(steps):
         else:
             for timeline in (plain, quick):
                 getattr(timeline, what)(at, at + duration, demand)
+    plain.forget(-1)  # joins equal segments, which the other never has
     assert (quick.times, quick.free) == (plain.times, plain.free)
+
+
+@given(steps=steps, now=instants)
+@settings(max_examples=50, deadline=None)
+def test_what_lies_ahead_is_the_same_once_the_past_is_let_go(steps, now):
+    whole, kept = in_line(BacklogTimeline((2, 2))), in_line(BacklogTimeline((2, 2)))
+    kept.forget(now)
+    assert all(at > now for at in kept.times[1:])
+    for what, at, duration, demand in steps:
+        if what == "ask":
+            assert kept.earliest(now + at, duration, demand) == whole.earliest(now + at, duration, demand)
+        else:
+            for timeline in (whole, kept):
+                getattr(timeline, what)(now + at, now + at + duration, demand)
 
 
 def by_hand(timeline, after, duration, demand):

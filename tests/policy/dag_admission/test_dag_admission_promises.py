@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from exact_worlds import INSTANTS, exact_worlds
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.engine import simulate
@@ -13,6 +13,8 @@ from fairlead.testing import check_accounts, check_capacity, check_order
 from fairlead.workload import NodeFault
 
 TOLERANCE = 1 + 1e-9
+# Always the same worlds: the slow tests below draw others every time. A busy machine is no reason to fail.
+FEW = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 POLICIES = st.fixed_dictionaries(
     {
@@ -73,13 +75,13 @@ def check_ends(world, parameters, seed):
 
 
 @given(world=exact_worlds(), parameters=POLICIES, seed=st.integers(0, 3))
-@settings(max_examples=20, deadline=None)
+@settings(FEW, max_examples=20)
 def test_no_admitted_request_misses_its_objectives_when_times_are_exact(world, parameters, seed):
     check_promises(world, parameters, seed)
 
 
 @given(world=failing_worlds(), parameters=POLICIES, seed=st.integers(0, 3))
-@settings(max_examples=25, deadline=None)
+@settings(FEW, max_examples=25)
 def test_whatever_nodes_go_every_admitted_request_ends(world, parameters, seed):
     check_ends(world, parameters, seed)
 

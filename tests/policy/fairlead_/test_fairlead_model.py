@@ -36,6 +36,11 @@ class TestMenu:
         rows = [Row(vcpus=1, seconds=1.0), Row(vcpus=2, seconds=1.0), Row(vcpus=4, seconds=0.5)]
         assert [c.vcpus for c, _ in menu_of(rows).options] == [1, 4]
 
+    def test_a_function_that_takes_no_time_has_times_that_can_be_compared(self):
+        menu = menu_of([Row(vcpus=1, seconds=0.0), Row(vcpus=2, seconds=0.0)])
+        assert [c.vcpus for c, _ in menu.options] == [1]
+        assert 0 < menu.upper_s[0] < 1e-6
+
     def test_options_of_different_batches_do_not_drive_each_other_out(self):
         rows = [Row(batch=1, seconds=0.1), Row(batch=4, seconds=0.2), Row(batch=4, vcpus=2, seconds=0.2)]
         assert [(c.batch, c.vcpus) for c, _ in menu_of(rows).options] == [(1, 1), (4, 1)]

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from time import monotonic, time
 
 import msgspec
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
 from fairlead.app.scenario import profiles_of, scenario_of
-from fairlead.engine.live.contracts import AppCode, Provider
+from fairlead.engine.live.clock import REAL, Clock
+from fairlead.engine.live.contracts import AppCode, Provider, Values
 from fairlead.engine.live.data import LocalValues
 from fairlead.engine.live.gateway.served import Accepted
 from fairlead.engine.live.instances import Instances, SharedProvider
@@ -95,6 +95,9 @@ class Host:
         log: Gets a line for everything worth knowing.
         broken: See `Runtime`.
         provider: Where instances of all apps run; None for this machine.
+        clock: Where instants come from.
+        values: Where their data lies; None for this machine.
+        store: What this gateway keeps itself; by default it makes one.
     """
 
     def __init__(
@@ -104,15 +107,19 @@ class Host:
         log: Log,
         broken: Callable[[Exception], None] | None = None,
         provider: Provider | None = None,
+        clock: Clock = REAL,
+        values: Values | None = None,
+        store: Store | None = None,
     ) -> None:
         self._broken = broken
+        self._clock = clock
         self._state = state
         self._runs = state / "runs"
         self._options = options
         self._log = log
-        self._began = monotonic()
-        self._store = Store.make(state / "values")
-        self._values = LocalValues(self._store)
+        self._began = clock.now()
+        self._store = store or Store.make(state / "values")
+        self._values: Values = values or LocalValues(self._store)
         if provider is None:
             provider = LocalProvider(self._store, emulated=options.nodes, limits=options.limits)
         self._shared = SharedProvider(provider)
@@ -135,7 +142,7 @@ class Host:
         """
         await self._shared.open()
         generation, known = self._known.read()
-        self._generation = max(self._generation, generation)
+        self._generation = max(self._generation, generation, self._known.last_generation())
         if known is None or not self._options.is_restart:
             for path in self._options.apps:
                 await self._deploy(partial(self._known.take, path), replace=True)
@@ -147,6 +154,7 @@ class Host:
             except ConfigError as error:  # it was not asked for now: the others need not suffer
                 self._log(f"{name}, which was served before, is not served now, and its requests wait: {error}")
                 self._unserved[name] = app
+        self._shared.end_orphans()
         self.is_ready = True
         await self._leave_word()
 
@@ -222,6 +230,7 @@ class Host:
             if former is not None and not replace:
                 raise DuplicateNameError(f"An app named {manifest.name!r} is served already; replace or remove it.")
             self._generation = generation = self._generation + 1
+            await asyncio.to_thread(self._known.begin, generation)
             deployment = await self._start(source, generation)
             self._apps[manifest.name] = deployment
             self._unserved.pop(manifest.name, None)
@@ -267,7 +276,7 @@ class Host:
         """How it all stands."""
         obstacles = self.obstacles()
         return Status(
-            uptime_s=monotonic() - self._began,
+            uptime_s=self._clock.now() - self._began,
             is_ready=self.is_ready and not obstacles,
             obstacles=obstacles,
             is_draining=self.is_draining,
@@ -332,6 +341,7 @@ class Host:
                 is_watched=watched,
                 max_items=self._options.max_items,
                 warms_up=self._options.warms_up,
+                clock=self._clock,
             )
             try:
                 await runtime.open(is_patient=self._options.is_restart and not self.is_ready)
@@ -365,7 +375,12 @@ class Host:
         prune_runs(self._runs, _RUNS_KEPT)
         described = msgspec.to_builtins(manifest)
         head = RunHead(
-            app=manifest.name, scenario=scenario, generation=generation, started_unix=time(), manifest=described
+            app=manifest.name,
+            scenario=scenario,
+            generation=generation,
+            started_unix=self._clock.wall(),
+            manifest=described,
+            awaits_end=True,
         )
         return RunLog(self._runs / str(generation), head, keep_bytes=self._options.record_bytes, say=self._log)
 

@@ -27,6 +27,7 @@ from fairlead.monitor import Place
 Log = Callable[[str], None]
 
 _FIRST_DELAY_S, _MOST_DELAY_S = 0.1, 10.0  # between starts of a function that keeps failing to start
+_ADOPTION_S = 0.5  # that opening waits for instances of a former gateway to say that they are ready
 _GRACE_S = 2.0  # for an idle instance to end by itself
 
 
@@ -53,6 +54,10 @@ class Reports(Protocol):
         """An instance keeps this many vCPUs."""
         ...
 
+    def adopted(self, spec: InstanceSpec) -> int | None:
+        """An instance of a former gateway is ready and idle: the number that it has from now on; None to end it."""
+        ...
+
     def node_joined(self, node: Node) -> None:
         """A node can be used, for the first time or again."""
         ...
@@ -73,10 +78,38 @@ class SharedProvider:
         self.provider = provider
         self.inventory = Inventory(())
         self._deployments: dict[int, Instances] = {}
+        self._orphans: dict[str, InstanceSpec] = {}  # instances of a former gateway that no deployment has claimed
+        self._links: dict[str, Link] = {}  # to orphans
+        self._claimed: dict[str, Instances] = {}  # by key of an instance that a former gateway started
 
     async def open(self) -> None:
         """Begin to work."""
         self.inventory = await self.provider.open(self)
+        self._orphans = {spec.key: spec for spec in self.inventory.instances}
+        for key in set(self._links) - set(self._orphans):
+            del self._links[key]
+
+    def claim(self, deployment: "Instances", code: AppCode, max_items: int) -> list[InstanceSpec]:
+        """Give a deployment the instances of a former gateway that run its code."""
+        found = [
+            spec
+            for spec in self._orphans.values()
+            if spec.code.digest and spec.code.digest == code.digest and spec.max_items == max_items
+        ]
+        for spec in found:
+            del self._orphans[spec.key]
+            self._claimed[spec.key] = deployment
+        return found
+
+    def link(self, key: str) -> Link | None:
+        """The link to an orphan, where it has dialled already; whoever asks has it from now on."""
+        return self._links.pop(key, None)
+
+    def end_orphans(self) -> None:
+        """End the instances of a former gateway that no deployment has claimed."""
+        for key in self._orphans:
+            self.provider.stop(key, 0.0)
+        self._links.clear()
 
     def declare(self, nodes: Sequence[Node]) -> None:
         """Make the nodes that an app asks for, where the provider does that."""
@@ -101,7 +134,9 @@ class SharedProvider:
     def connected(self, key: str, link: Link) -> None:
         """An instance can be spoken to."""
         deployment = self._of(key)
-        if deployment is None:
+        if deployment is None and (key in self._orphans or not self._deployments):  # maybe somebody claims it
+            self._links[key] = link
+        elif deployment is None:
             self.provider.stop(key, 0.0)
         else:
             deployment.connected(key, link)
@@ -109,6 +144,9 @@ class SharedProvider:
     def gone(self, key: str, how: Exit) -> None:
         """An instance exists no more."""
         deployment = self._of(key)
+        self._claimed.pop(key, None)
+        self._orphans.pop(key, None)
+        self._links.pop(key, None)
         if deployment is not None:
             deployment.gone(key, how)
 
@@ -133,6 +171,9 @@ class SharedProvider:
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone."""
         self._set_nodes({other: node for other, node in self._nodes().items() if other != name})
+        for key in [key for key, spec in self._orphans.items() if spec.node == name]:
+            del self._orphans[key]
+            self._links.pop(key, None)
         for deployment in list(self._deployments.values()):
             deployment.node_lost(name, reason)
 
@@ -143,7 +184,7 @@ class SharedProvider:
         self.inventory = Inventory(tuple(nodes.values()), self.inventory.instances)
 
     def _of(self, key: str) -> "Instances | None":
-        return self._deployments.get(int(key.partition(".")[0]))
+        return self._claimed.get(key) or self._deployments.get(int(key.partition(".")[0]))
 
 
 class Instances:
@@ -180,6 +221,8 @@ class Instances:
         self._failures: dict[str, int] = {}  # by function: starts that failed in a row
         self._spent_s: dict[str, float] = {}  # by function: CPU time of those that have ended
         self._emptied: asyncio.Event | None = None
+        self._adopting: dict[str, _Adoptee] = {}  # instances of a former gateway that are not ready yet
+        self._adopted: dict[str, int] = {}  # by key of such an instance: its number now
 
     @property
     def capabilities(self) -> Capabilities:
@@ -192,10 +235,21 @@ class Instances:
         return self._shared.inventory.nodes
 
     async def open(self, reports: Reports) -> None:
-        """Get ready to start instances."""
+        """Get ready to start instances; adopts those of a former gateway that run the same code.
+
+        Idle ones are adopted when this returns; one that is busy, as soon as it is not.
+        """
         self.reports = reports
         self._loop = asyncio.get_running_loop()
         self._shared.join(self, self._generation)
+        for spec in self._shared.claim(self, self._code, self._max_items):
+            self._adopting[spec.key] = _Adoptee(self, spec)
+            link = self._shared.link(spec.key)
+            if link is not None:
+                self.connected(spec.key, link)
+        until = self._loop.time() + _ADOPTION_S
+        while self._adopting and self._loop.time() < until:
+            await asyncio.sleep(_ADOPTION_S / 50)
 
     def places(self) -> Sequence[Place]:
         """Where the nodes are on this machine; none of those that are elsewhere."""
@@ -281,6 +335,8 @@ class Instances:
 
     async def close(self) -> None:
         """End every instance, and wait until they are gone."""
+        for key in self._adopting:
+            self._provider.stop(key, 0.0)
         for instance in list(self._members):
             self.stop(instance, now=True)
         for member in self._ending.values():  # those that still had their grace
@@ -294,14 +350,22 @@ class Instances:
 
     def connected(self, key: str, link: Link) -> None:
         """An instance can be spoken to."""
-        member = self._members.get(_number(key))
+        adoptee = self._adopting.get(key)
+        if adoptee is not None:
+            adoptee.link = link
+            link.open(adoptee)
+            return
+        member = self._members.get(self._number(key))
         if member is not None:
             member.link = link
             link.open(member)
 
     def gone(self, key: str, how: Exit) -> None:
         """An instance exists no more."""
-        instance = _number(key)
+        if self._adopting.pop(key, None) is not None:
+            return
+        instance = self._number(key)
+        self._adopted.pop(key, None)
         member = self._ending.pop(instance, None)
         if member is not None:
             self._spend(member, how)
@@ -323,12 +387,14 @@ class Instances:
 
     def resize_refused(self, key: str, vcpus: float, reason: str) -> None:
         """An instance keeps its CPU limit."""
-        instance = _number(key)
+        instance = self._number(key)
         if instance in self._members:
             self.reports.resize_refused(instance, vcpus, reason)
 
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone: nothing more is heard of its instances."""
+        for key in [key for key, adoptee in self._adopting.items() if adoptee.spec.node == name]:
+            del self._adopting[key]
         for members in (self._members, self._ending):
             for instance in [i for i, member in members.items() if member.spec.node == name]:
                 member = members.pop(instance)
@@ -356,9 +422,30 @@ class Instances:
         else:
             member.error = message.error
 
+    def adopt(self, adoptee: "_Adoptee", message: Ready | Failed | Done) -> None:
+        """An instance of a former gateway has said that it is ready."""
+        key = adoptee.spec.key
+        if self._adopting.get(key) is not adoptee or isinstance(message, Done):
+            return
+        instance = self.reports.adopted(adoptee.spec) if isinstance(message, Ready) else None
+        if instance is None or adoptee.link is None:
+            self._provider.stop(key, 0.0)
+            return
+        del self._adopting[key]
+        self._adopted[key] = instance
+        member = self._members[instance] = _Member(self, instance, adoptee.spec)
+        member.link, member.is_ready = adoptee.link, True
+        if isinstance(message, Ready):
+            member.started = (message.load_s, message.setup_s)
+        adoptee.member = member
+
     def launch(self, member: "_Member") -> None:
         """Have the provider start an instance."""
         self._provider.start(member.spec)
+
+    def _number(self, key: str) -> int:
+        found = self._adopted.get(key)
+        return int(key.partition(".")[2]) if found is None else found
 
     def _spend(self, member: "_Member", how: Exit) -> None:
         function = member.spec.function
@@ -390,5 +477,20 @@ class _Member:
         self._owner.heard(self, message)
 
 
-def _number(key: str) -> int:
-    return int(key.partition(".")[2])
+class _Adoptee:
+    """An instance of a former gateway, until it is ready; afterwards what it says is its member's."""
+
+    __slots__ = ("_owner", "link", "member", "spec")
+
+    def __init__(self, owner: Instances, spec: InstanceSpec) -> None:
+        self._owner = owner
+        self.spec = spec
+        self.link: Link | None = None
+        self.member: _Member | None = None
+
+    def heard(self, message: Ready | Failed | Done) -> None:
+        """It said something."""
+        if self.member is None:
+            self._owner.adopt(self, message)
+        else:
+            self.member.heard(message)

@@ -41,6 +41,7 @@ class KnownApps:
     def __init__(self, state: Path, log: Log) -> None:
         self._file = state / "apps.json"
         self._sources = state / "sources"
+        self._numbers = state / "generation"
         self._log = log
 
     def read(self) -> tuple[int, Mapping[str, KnownApp] | None]:
@@ -58,6 +59,27 @@ class KnownApps:
         except (OSError, msgspec.DecodeError) as error:
             self._log(f"what was served before is not known: {self._file}: {error}")
             return 0, None
+
+    def last_generation(self) -> int:
+        """The last generation that any gateway of this state folder began to start; 0 for none."""
+        try:
+            return int(self._numbers.read_text("ascii"))
+        except FileNotFoundError:
+            return 0
+        except (OSError, ValueError) as error:
+            self._log(f"the last generation is not known: {self._numbers}: {error}")
+            return 0
+
+    def begin(self, generation: int) -> None:
+        """Note, before anything of it is started, that a generation is taken: its instances may outlive this gateway.
+
+        Without this note, a gateway that crashed while it deployed would have its keys given out again.
+        """
+        try:
+            self._numbers.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_synced(self._numbers, b"%d" % generation)
+        except OSError as error:  # a full disk must not keep an app from being served
+            self._log(f"a restart may give out the generation {generation} again: {error}")
 
     def write(self, generation: int, apps: Mapping[str, KnownApp], in_use: Collection[Path]) -> None:
         """Leave word of these apps, and delete the snapshots that are neither named nor in use."""

@@ -30,4 +30,8 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     certfile: str | None = None
     keyfile: str | None = None
     settings: dict[str, float] = {}  # limits of the gateway, by the name that they have in `Settings`
+    agents_fd: int = -1  # the listening socket for agents, which the supervisor holds too; -1 to run instances here
+    agents_token_file: str | None = None
+    agents_client_ca: str | None = None  # agents must show a certificate that this verifies
+    agents_ca: str | None = None  # verifies the certificates of agents, from which values are read
     is_restart: bool = False  # the app served before: what cannot start now is tried again

@@ -6,11 +6,11 @@ again after a crash. A function that cannot start is tried again, more and more 
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
 from typing import Protocol
 
 from fairlead.app.manifest import Manifest
 from fairlead.engine.core.controller import Controller
+from fairlead.engine.live.clock import REAL, Clock
 from fairlead.errors import ConfigError, Fault
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
 
@@ -28,8 +28,16 @@ class Order(Protocol):
 class WarmPool:
     """Counts the instances of every function, and orders those that are missing."""
 
-    def __init__(self, manifest: Manifest, controller: Controller, order: Order, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        controller: Controller,
+        order: Order,
+        log: Callable[[str], None],
+        clock: Clock = REAL,
+    ) -> None:
         self._app = manifest.name
+        self._now = clock.now
         self._controller = controller
         self._order = order
         self._log = log
@@ -106,8 +114,14 @@ class WarmPool:
     def started(self, instance: int, function: str) -> None:
         """An instance is being started."""
         self._function[instance] = function
-        self._starting[instance] = monotonic()
+        self._starting[instance] = self._now()
         self._counts[function] += 1
+
+    def adopted(self, instance: int, function: str) -> None:
+        """An instance of a former gateway is ready."""
+        self._function[instance] = function
+        self._counts[function] += 1
+        self._unready.discard(function)
 
     def ready(self, instance: int) -> None:
         """An instance has started."""
@@ -125,7 +139,7 @@ class WarmPool:
         began = self._starting.pop(instance, None)
         if began is not None:
             limit_s = self._controller.scenario.functions[function].start_limit_s
-            if error is None and monotonic() - began >= limit_s - _ROUNDING_S:
+            if error is None and self._now() - began >= limit_s - _ROUNDING_S:
                 error = f"it did not start within {limit_s:g} s"
             if error is not None:
                 self._failures[function] = error

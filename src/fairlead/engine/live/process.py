@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,18 @@ from typing import Any
 import msgspec
 import uvloop
 
-from fairlead.app.secrets import CALLBACK_SECRET, take_secrets
+from fairlead.app.secrets import AGENT_TOKEN, CALLBACK_SECRET, take_secrets
 from fairlead.engine.live.gateway.server import serve
 from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
 from fairlead.engine.live.host import Host, Options
 from fairlead.engine.live.journal import Journal
+from fairlead.engine.live.links.address import bound_address
+from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
 from fairlead.engine.live.nodes import nodes_of
 from fairlead.engine.live.order import ServeOrder
+from fairlead.engine.live.providers.agents import AgentProvider
 from fairlead.engine.live.statefolder import sole_user
+from fairlead.engine.live.store import Store
 from fairlead.engine.live.supervisor import CANNOT_START
 from fairlead.engine.live.watchdog import FAULTY, Watchdog
 from fairlead.errors import FairleadError
@@ -44,18 +48,26 @@ def main(text: str) -> int:
     if order.supervisor:
         _die_with(order.supervisor)
     try:
-        settings = _settings(order, take_secrets())
-        with socket.socket(fileno=order.listen_fd) as listening, sole_user(Path(order.state), say):
+        secrets = take_secrets()
+        settings = _settings(order, secrets)
+        with (
+            socket.socket(fileno=order.listen_fd) as listening,
+            nullcontext() if order.agents_fd < 0 else socket.socket(fileno=order.agents_fd) as agents,
+            sole_user(Path(order.state), say),
+        ):
             settings.check([listening])
+            token = read_token(_path(order.agents_token_file), secrets, AGENT_TOKEN) if agents is not None else None
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(_serve(order, settings, listening))
+                return runner.run(_serve(order, settings, listening, agents, token or ""))
     except FairleadError as error:
         print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the process's own last words
         return 1 if order.is_restart else CANNOT_START  # what was served once is tried again
 
 
-async def _serve(order: ServeOrder, settings: Settings, listening: socket.socket) -> int:
-    host = Host(Path(order.state), _options(order, settings), say, _give_way)
+async def _serve(
+    order: ServeOrder, settings: Settings, listening: socket.socket, agents: socket.socket | None, token: str
+) -> int:
+    host = _host(order, settings, agents, token)
     journal = Journal(Path(order.state) / "journal.sqlite")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -78,6 +90,19 @@ async def _serve(order: ServeOrder, settings: Settings, listening: socket.socket
     finally:
         await host.close()
     return 0
+
+
+def _host(order: ServeOrder, settings: Settings, agents: socket.socket | None, token: str) -> Host:
+    """The host of the apps: on this machine, or on the nodes of agents that dial in."""
+    state, options = Path(order.state), _options(order, settings)
+    if agents is None:
+        return Host(state, options, say, _give_way)
+    files = TlsFiles(certfile=order.certfile, keyfile=order.keyfile, cacert=order.agents_client_ca)
+    tls = None if bound_address(agents).path else server_context(files)
+    reading = client_context(TlsFiles(cacert=order.agents_ca or order.certfile))
+    store = Store.make(state / "values")
+    provider = AgentProvider(agents, token, tls, store, state, say, reading=reading)
+    return Host(state, options, say, _give_way, provider, values=provider.values, store=store)
 
 
 async def _open(host: Host, stop: asyncio.Event) -> bool:
@@ -127,6 +152,10 @@ def _settings(order: ServeOrder, secrets: Mapping[str, str]) -> Settings:
         keyfile=Path(order.keyfile) if order.keyfile else None,
         **limits,
     )
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
 
 
 def _url(listening: socket.socket, scheme: str) -> str:

@@ -8,7 +8,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from time import monotonic, time
 from typing import Protocol
 
 import msgspec
@@ -19,6 +18,8 @@ from fairlead.engine.core import events as ev
 from fairlead.engine.core.books import NoRows, Recorder
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.site import prepare
+from fairlead.engine.live.clock import REAL, Clock
+from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.deadlines import Deadlines
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.instances import Instances
@@ -74,6 +75,7 @@ class Runtime:
         broken: Called with a fault of ours: effects are lost, so requests would stay open for ever, and only a new
             start helps. Without it the fault is raised.
         max_items: How many items a list may give to a map stage.
+        clock: Where instants come from.
     """
 
     def __init__(
@@ -89,8 +91,11 @@ class Runtime:
         is_watched: bool | None = None,
         max_items: int = MOST_ITEMS,
         warms_up: bool = True,
+        clock: Clock = REAL,
     ) -> None:
         self._broken = broken
+        self._clock = clock
+        self._monotonic = clock.now
         self._is_watched = is_watched
         self._watch: NodeWatch | None = None
         self._signals_at = inf  # when the controller is next told what was seen
@@ -111,6 +116,7 @@ class Runtime:
         self._is_due = False  # whether a turn is scheduled
         self._is_in_turn = False
         self._is_giving_up = False
+        self._is_closed = False  # nothing is started any more, whatever is heard of instances
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._idle: asyncio.Event = asyncio.Event()
@@ -126,11 +132,18 @@ class Runtime:
         prepare((dispatcher, scaler), names, scenario, seed)
         rows = NoRows() if record is None else record
         self.controller = Controller(
-            scenario, dispatcher, scaler, None, names, rows, growable=instances.capabilities.growable
+            scenario,
+            dispatcher,
+            scaler,
+            None,
+            names,
+            rows,
+            growable=instances.capabilities.growable,
+            awaits_end=True,
         )
-        self.tally = Tally(manifest, self.controller)
+        self.tally = Tally(manifest, self.controller, clock)
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
-        self._pool = WarmPool(manifest, self.controller, self.order, log)
+        self._pool = WarmPool(manifest, self.controller, self.order, log, clock)
         self._warms_up = warms_up and manifest.warm_up
         self._warm_up = WarmUp(manifest, instances, self._pool, log, self.lost)
         self._obstacles = Obstacles(manifest, self.controller, self._pool)
@@ -153,8 +166,8 @@ class Runtime:
         ConfigError if one cannot start; to the patient, that is no error: it is tried again, while others serve.
         """
         self._loop = asyncio.get_running_loop()
-        self._began = monotonic()
-        self.started_unix = time()
+        self._began = self._monotonic()
+        self.started_unix = self._clock.wall()
         await self._instances.open(self)
         await self._begin_watch()
         self._pool.fill(is_patient=is_patient, is_scaled=self._scaling is not None)
@@ -189,7 +202,7 @@ class Runtime:
     @property
     def now(self) -> float:
         """Seconds since the run began."""
-        return monotonic() - self._began
+        return self._monotonic() - self._began
 
     @property
     def open_requests(self) -> int:
@@ -369,6 +382,7 @@ class Runtime:
             self._timer.cancel()
         if self._scaling is not None:
             self._scaling.close()
+        self._is_closed = True
         await self._instances.close()
         self.controller.finish()
         if self._record is not None:
@@ -391,12 +405,35 @@ class Runtime:
         self._pool.stopped(instance, error)
         self._note(ev.InstanceLost(instance, error))
 
+    def adopted(self, spec: InstanceSpec) -> int | None:
+        """An instance of a former gateway is ready and idle; None where it fits no configuration of its function."""
+        profile = self.scenario.profiles.get(spec.function)
+        if profile is None:
+            return None
+        own_gb = self.scenario.functions[spec.function].memory_gb
+        fitting = [
+            configuration
+            for configuration in profile.configurations
+            if configuration.vcpus == spec.vcpus
+            and (configuration.vgpus > 0) == (spec.device >= 0)
+            and (configuration.memory_gb or own_gb) == spec.memory_gb
+        ]
+        if not fitting:
+            return None
+        event = self.controller.adopt(spec.function, min(fitting), spec.node, spec.device)
+        self._vcpus[event.instance] = spec.vcpus
+        self._pool.adopted(event.instance, spec.function)
+        self._note(event)
+        return event.instance
+
     def ended(self, instance: int) -> None:
         """An instance that was stopped is gone."""
+        self._note(ev.InstanceGone(instance))
 
     def resize_refused(self, instance: int, vcpus: float, reason: str) -> None:
         """An instance keeps its CPU limit."""
         self._vcpus[instance] = vcpus
+        self._note(ev.ResizeRefused(instance, vcpus))
 
     def node_joined(self, node: Node) -> None:
         """A node can be used."""
@@ -404,6 +441,7 @@ class Runtime:
 
     def node_changed(self, node: Node) -> None:
         """A node has other capacities."""
+        self._note(ev.NodeChanged(node.name, node.capacity_vcpus, node.memory_gb, node.devices))
 
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone, with what ran there."""
@@ -428,13 +466,15 @@ class Runtime:
     # --- the controller's side -------------------------------------------------------------------------------------
 
     def _note(self, event: ev.Event) -> None:
+        if self._is_closed:
+            return
         self._events.append(event)
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._turn_if_due)
 
     def _turn_if_due(self) -> None:
-        if self._is_due:  # a batch that ended in the meantime may have brought the turn forward
+        if self._is_due and not self._is_closed:  # a batch that ended meanwhile may have brought the turn forward
             self._turn()
 
     def _turn(self) -> None:

@@ -1,22 +1,24 @@
 """Shared memory for values that are too large to be copied through a channel: files in one folder, by name.
 
-The process that makes a value writes it; the gateway deletes it once no stage needs it. Where shared memory is full,
-the value goes to a second folder on disk, and where that is full too, it stays in the message that carries it. A name
-contains the id of the process that wrote it, so that what a dead instance wrote and never reported can be found.
+The process that makes a value writes it; it is deleted once no stage needs it. Where shared memory is full, the value
+goes to a second folder on disk, and where that is full too, it stays in the message that carries it. A name contains
+the id of the process that wrote it, so that what a dead instance wrote and never reported can be found.
 """
 
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from itertools import count
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from time import perf_counter
+from typing import Protocol
 
-from fairlead.engine.live.values import Value, array_head, decode
+from fairlead.engine.live.values import LostValueError, Reference, Value, array_head, decode, reference
 
 INLINE_BYTES = 1 << 16
 """Values up to this size travel in the channel itself."""
@@ -26,17 +28,32 @@ _ON_DISK = "disk-"
 _OURS = re.compile(r"fairlead-\d+-[a-z0-9_]{8}")  # a folder of a store: the process that made it, and what mkdtemp adds
 
 
+class Elsewhere(Protocol):
+    """Reads values that other nodes hold."""
+
+    def __call__(self, wanted: Reference, /) -> bytes | bytearray:
+        """All bytes of a value. Raises LostValueError."""
+        ...
+
+
 class Store:
     """The values in two folders, as one process sees them.
 
     Args:
         folder: Where values go, in shared memory.
         spill: A folder on disk, for what does not fit into shared memory; None if there is none.
+        home: The end of references to values of this store; see `Reference`.
+        elsewhere: Reads the values of other stores; None where there are none.
     """
 
-    def __init__(self, folder: Path, spill: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, spill: Path | None = None, home: str = "", elsewhere: Elsewhere | None = None
+    ) -> None:
         self.folder = folder
         self.spill = spill
+        self.home = home
+        self.elsewhere = elsewhere
+        self.fetched_s = 0.0  # spent on reading from elsewhere, by all threads together
         self._prefix = f"{os.getpid()}-"
         self._numbers = count()
         self._held: set[str] = set()  # names that a request may still need; kept by the gateway
@@ -63,14 +80,14 @@ class Store:
         return store
 
     def put(self, data: bytes) -> Value:
-        """A value that holds these bytes: themselves, or the name under which they are kept."""
+        """A value that holds these bytes: themselves, or a reference to the file that keeps them."""
         if len(data) <= INLINE_BYTES:
             return data
         name = f"{self._prefix}{next(self._numbers)}"
         for stored in (name, _ON_DISK + name):
             path = self._path(stored)
             if path is not None and _write(path, data):
-                return stored
+                return f"{stored}:{len(data)}{self.home}"
         return data
 
     def read(self, value: Value) -> object:
@@ -78,8 +95,14 @@ class Store:
         if isinstance(value, bytes):
             return decode(value)
         if isinstance(value, str):
-            with open(self._file(value), "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-                return decode(data)
+            wanted = reference(value)
+            if wanted.home != self.home:
+                return decode(self._fetch(wanted))
+            try:
+                with open(self._file(wanted.name), "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+                    return decode(data)
+            except FileNotFoundError:
+                raise LostValueError(f"the stored value {wanted.name} does not exist any more") from None
         return [self.read(part) for part in value]
 
     def encoded(self, value: Value) -> bytes:
@@ -87,34 +110,64 @@ class Store:
         if isinstance(value, bytes):
             return value
         if isinstance(value, str):
-            return self._file(value).read_bytes()
+            wanted = reference(value)
+            if wanted.home != self.home:
+                return bytes(self._fetch(wanted))
+            try:
+                return self._file(wanted.name).read_bytes()
+            except FileNotFoundError:
+                raise LostValueError(f"the stored value {wanted.name} does not exist any more") from None
         return b"".join([array_head(len(value)), *map(self.encoded, value)])
 
     def size_bytes(self, value: Value) -> int:
-        """How large a value is, wherever it is kept."""
+        """How large a value is, wherever it is kept. Needs no I/O."""
         if isinstance(value, bytes):
             return len(value)
         if isinstance(value, str):
-            return self._file(value).stat().st_size
+            return reference(value).size
         return len(array_head(len(value))) + sum(map(self.size_bytes, value))
 
     def hold(self, value: Value) -> None:
         """Note that a request may need a value."""
         if not isinstance(value, bytes):
-            self._held.update(names(value))
+            for text in names(value):
+                found = reference(text)
+                if found.home == self.home:
+                    self._held.add(found.name)
 
     def drop(self, value: Value) -> None:
-        """No request needs a value any more."""
+        """No request needs a value any more. What other stores hold is left to them."""
         if not isinstance(value, bytes):
-            for name in names(value):
-                self._held.discard(name)
-                self._file(name).unlink(missing_ok=True)
+            for text in names(value):
+                found = reference(text)
+                if found.home == self.home:
+                    self.delete(found.name)
 
-    def forget(self, pid: int) -> None:
-        """Remove what a dead process wrote and did not report."""
+    def delete(self, name: str) -> None:
+        """Remove the value of this name, if it is there. Raises ValueError for what is no name."""
+        self._held.discard(name)
+        self._file(name).unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Remove all values."""
+        self._held.clear()
+        for folder in (self.folder, self.spill):
+            for path in [] if folder is None else folder.iterdir():
+                path.unlink(missing_ok=True)
+
+    def is_on_disk(self, name: str) -> bool:
+        """Whether the value of this name is kept on disk, where reading it may take long."""
+        return name.startswith(_ON_DISK)
+
+    def open_file(self, name: str) -> int:
+        """A descriptor of the file of a value, to be closed. Raises OSError, and ValueError for what is no name."""
+        return os.open(self._file(name), os.O_RDONLY | os.O_CLOEXEC)
+
+    def forget(self, pid: int, keep: Collection[str] = ()) -> None:
+        """Remove what a dead process wrote and did not report; `keep` has names that were reported elsewhere."""
         left = [*self.folder.glob(f"{pid}-*"), *(self.spill.glob(f"{_ON_DISK}{pid}-*") if self.spill else ())]
         for path in left:
-            if path.name not in self._held:
+            if path.name not in self._held and path.name not in keep:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -125,6 +178,15 @@ class Store:
         for lock in self._locks:
             os.close(lock)
         self._locks.clear()
+
+    def _fetch(self, wanted: Reference) -> bytes | bytearray:
+        if self.elsewhere is None:
+            raise LostValueError(f"the value {wanted.name} of {wanted.node or 'the gateway'} cannot be read from here")
+        began = perf_counter()
+        try:
+            return self.elsewhere(wanted)
+        finally:
+            self.fetched_s += perf_counter() - began
 
     def _path(self, name: str) -> Path | None:
         """Where a value of this name is kept; None for one on disk where there is no such folder."""
@@ -139,7 +201,7 @@ class Store:
 
 
 def names(value: Value) -> Iterator[str]:
-    """What a value keeps in the store."""
+    """The references in a value."""
     if isinstance(value, str):
         yield value
     elif not isinstance(value, bytes):

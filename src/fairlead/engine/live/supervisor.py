@@ -1,6 +1,6 @@
-"""The supervisor: holds the listening socket, and keeps a gateway alive behind it.
+"""The supervisor: holds the listening sockets, and keeps a gateway alive behind them.
 
-While a gateway starts again, connections wait in the socket's queue instead of being refused. The supervisor does
+While a gateway starts again, connections wait in the sockets' queues instead of being refused. The supervisor does
 nothing else, so that there is little in it that can fail; should it die, its gateway ends with it, and the next
 `fairlead serve` goes on from the journal.
 """
@@ -64,10 +64,18 @@ class Supervisor:
         listening: The socket to serve on.
         order: What the gateway is told; the supervisor fills in its own part.
         say: Gets a line when something happened.
+        agents: The socket at which agents dial in; None where instances run on this machine.
     """
 
-    def __init__(self, listening: socket.socket, order: ServeOrder, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        listening: socket.socket,
+        order: ServeOrder,
+        say: Callable[[str], None],
+        agents: socket.socket | None = None,
+    ) -> None:
         self._listening = listening
+        self._agents = agents
         self._order = order
         self._tell = say
         self._stops = 0  # how often it was told to stop
@@ -115,13 +123,14 @@ class Supervisor:
 
     def _run_gateway(self, is_restart: bool) -> int:
         descriptor = self._listening.fileno()
+        agents = -1 if self._agents is None else self._agents.fileno()
         order = msgspec.structs.replace(
-            self._order, listen_fd=descriptor, supervisor=os.getpid(), is_restart=is_restart
+            self._order, listen_fd=descriptor, agents_fd=agents, supervisor=os.getpid(), is_restart=is_restart
         )
         text = msgspec.json.encode(order).decode()
         self._gateway = subprocess.Popen(
             [sys.executable, "-m", "fairlead.engine.live.process", text],
-            pass_fds=(descriptor,),
+            pass_fds=(descriptor,) if agents < 0 else (descriptor, agents),
             stdin=subprocess.DEVNULL,
             env={**os.environ, **self._secrets},
         )

@@ -3,10 +3,10 @@
 from collections import deque
 from collections.abc import Mapping
 from math import isfinite
-from time import monotonic
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
 from fairlead.engine.core.controller import Controller
+from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.status import FunctionStatus, NodeStatus, WorkflowStatus
 from fairlead.engine.live.values import Ending
 from fairlead.model import Configuration
@@ -42,7 +42,8 @@ class _FunctionTally:
 class Tally:
     """Counts of one app."""
 
-    def __init__(self, manifest: Manifest, controller: Controller) -> None:
+    def __init__(self, manifest: Manifest, controller: Controller, clock: Clock = REAL) -> None:
+        self._now = clock.now
         self._controller = controller
         self._workflows = {spec.name: _WorkflowTally(spec) for spec in manifest.workflows}
         self._functions = {spec.name: _FunctionTally() for spec in manifest.functions}
@@ -51,7 +52,7 @@ class Tally:
         """A request came in."""
         tally = self._workflows[workflow]
         tally.offered += 1
-        tally.arrivals.append(monotonic())
+        tally.arrivals.append(self._now())
 
     def ended(self, ending: Ending) -> None:
         """A request ended."""
@@ -59,7 +60,7 @@ class Tally:
         tally.outcomes[ending.outcome] += 1
         tally.in_time += ending.is_in_time
         tally.cost_usd += ending.cost_usd
-        tally.endings.append((monotonic(), ending.outcome, ending.is_in_time, ending.latency_s))
+        tally.endings.append((self._now(), ending.outcome, ending.is_in_time, ending.latency_s))
 
     def predict_s(self, function: str, configuration: Configuration, node: str) -> float:
         """How long a batch is believed to take."""
@@ -84,7 +85,7 @@ class Tally:
         )
 
     def _workflow(self, name: str, tally: _WorkflowTally, is_open: int, slack_s: float | None) -> WorkflowStatus:
-        since = monotonic() - RECENT_S
+        since = self._now() - RECENT_S
         recent = [ending for ending in tally.endings if ending[0] >= since]
         judged = [is_in_time for _, outcome, is_in_time, _ in recent if outcome != "cancelled"]
         in_time = sum(judged)

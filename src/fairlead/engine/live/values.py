@@ -1,14 +1,17 @@
 """What passes between gateway, runtime and instances.
 
-A value is never looked into on its way: it is the bytes that an instance wrote (MessagePack), the name of a
+A value is never looked into on its way: it is the bytes that an instance wrote (MessagePack), a reference to a
 file that holds such bytes, or a list of values. Only instances, and the gateway's edge, decode it.
+
+A reference is the text `NAME:SIZE`, and `NAME:SIZE@NODE@ADDRESS` where nodes have stores of their own: `ADDRESS` is
+where that node serves reads. Both are empty for a value that the gateway itself keeps.
 """
 
 from collections.abc import Sequence
 from importlib import import_module
 from mmap import mmap
 from struct import pack
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
 
 import msgspec
 
@@ -33,6 +36,10 @@ class InputError(FairleadError, ValueError):
         self.code = code
 
 
+class LostValueError(FairleadError):
+    """A value cannot be read any more: the node that holds it is gone, or does not have it."""
+
+
 class Result(msgspec.Struct, frozen=True, array_like=True):
     """What one invocation of a batch gave. `arm` is the label of the arm it chose; `items` the length of a split list.
 
@@ -44,6 +51,33 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     arm: str | None = None
     items: int = 1
     error: str | None = None
+
+
+class Reference(NamedTuple):
+    """What the text of a reference says. `home` is its end, from the first `@` on; empty on one machine."""
+
+    name: str
+    size: int
+    home: str
+
+    @property
+    def node(self) -> str:
+        """The node that holds the value; empty for the gateway, and on one machine."""
+        return self.home[1:].partition("@")[0]
+
+    @property
+    def address(self) -> str:
+        """Where the value can be read; empty for the gateway, and on one machine."""
+        return self.home[1:].partition("@")[2]
+
+
+def reference(text: str) -> Reference:
+    """The parts of a reference. Raises ValueError."""
+    name, _, rest = text.partition(":")
+    size, at, home = rest.partition("@")
+    if not size.isdigit() or not size.isascii():
+        raise ValueError(f"{text[:100]!r} is not a reference to a stored value.")
+    return Reference(name, int(size), at + home)
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +128,7 @@ def encode(value: object) -> bytes:
     return _encoder.encode(value)
 
 
-def decode(data: bytes | mmap) -> object:
+def decode(data: bytes | bytearray | mmap) -> object:
     """The Python value of such bytes."""
     return _decoder.decode(data)
 

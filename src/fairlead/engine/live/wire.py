@@ -1,7 +1,8 @@
-"""The channel between a gateway and an instance: frames of MessagePack over a Unix socket pair.
+"""The channel between a gateway and an instance: frames of MessagePack over a stream, such as a socket pair.
 
 A frame is its length in four bytes, then its body. To the instance goes one `Begin`, then `Batch`es; from it comes one
-`Ready` or `Failed`, then one `Done` per batch.
+`Ready` or `Failed`, then one `Done` per batch. An instance that is to dial its gateway gets a `Dial` before the
+`Begin`, both from its agent.
 """
 
 import socket
@@ -36,6 +37,24 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, tag=1):
     generation: int = 0
 
 
+class Dial(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """Dial this gateway, as the instance with this key, before anything is loaded.
+
+    `identity` and `secret` are its credential. An instance that has lost its gateway dials for `adoption_s` and then
+    ends. `home` is the end of references to values of its node; see `Reference`.
+    """
+
+    gateway: str
+    key: str
+    identity: bytes
+    secret: bytes
+    home: str
+    adoption_s: float
+    certfile: str | None = None
+    keyfile: str | None = None
+    cacert: str | None = None
+
+
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag=0):
     """The instance can run batches; how long loading the code and `setup` took."""
 
@@ -64,11 +83,11 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_order_decoder: msgspec.msgpack.Decoder[Begin | Batch] = msgspec.msgpack.Decoder(Begin | Batch)
+_order_decoder: msgspec.msgpack.Decoder[Begin | Batch | Dial] = msgspec.msgpack.Decoder(Begin | Batch | Dial)
 _report_decoder: msgspec.msgpack.Decoder[Ready | Failed | Done] = msgspec.msgpack.Decoder(Ready | Failed | Done)
 
 
-def frame(message: Begin | Batch | Ready | Failed | Done) -> bytes:
+def frame(message: Begin | Batch | Dial | Ready | Failed | Done) -> bytes:
     """A message as it goes over the channel."""
     body = _encoder.encode(message)
     if len(body) > MOST_BYTES:
@@ -76,8 +95,8 @@ def frame(message: Begin | Batch | Ready | Failed | Done) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def order(body: bytes | memoryview) -> Begin | Batch:
-    """What the gateway said."""
+def order(body: bytes | memoryview) -> Begin | Batch | Dial:
+    """What the gateway or the agent said."""
     return _order_decoder.decode(body)
 
 
@@ -87,12 +106,13 @@ def report(body: bytes | memoryview) -> Ready | Failed | Done:
 
 
 class Frames:
-    """Cuts what arrives into bodies of frames."""
+    """Cuts what arrives into bodies of frames, of `most_bytes` each at most."""
 
-    __slots__ = ("_buffer",)
+    __slots__ = ("_buffer", "_most_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._buffer = bytearray()
+        self._most_bytes = most_bytes
 
     def feed(self, data: bytes) -> list[bytes]:
         """The bodies that are whole now. A frame that is too large raises ValueError: the other side is broken."""
@@ -102,8 +122,8 @@ class Frames:
         start, size = 0, len(buffer)
         while size - start >= 4:
             (length,) = _LENGTH.unpack_from(buffer, start)
-            if length > MOST_BYTES:
-                raise ValueError(f"a frame of {length} bytes is larger than a channel takes ({MOST_BYTES}).")
+            if length > self._most_bytes:
+                raise ValueError(f"a frame of {length} bytes is larger than a channel takes ({self._most_bytes}).")
             if size - start - 4 < length:
                 break
             bodies.append(bytes(buffer[start + 4 : start + 4 + length]))
@@ -121,7 +141,7 @@ class Channel:
         self._frames = Frames()
         self._bodies: list[bytes] = []
 
-    def receive(self) -> Begin | Batch | None:
+    def receive(self) -> Begin | Batch | Dial | None:
         """The next message; None once the gateway is gone."""
         while not self._bodies:
             data = self._socket.recv(1 << 18)

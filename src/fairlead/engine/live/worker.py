@@ -2,6 +2,7 @@
 
 Started as `python -m fairlead.engine.live.worker FD PID`. It ends with its gateway: by the end of the channel, and by a
 signal of the kernel where the function hangs. What the function prints goes to the gateway's log, never to the channel.
+`links/instance.py` is the same for instances that dial their gateway.
 """
 
 import ctypes
@@ -16,12 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from traceback import extract_tb
+from typing import Protocol
 
 import fairlead
 from fairlead.app import App, AppFunction, load_app
-from fairlead.engine.live.store import Store
-from fairlead.engine.live.values import MOST_ITEMS, Result, Value, encode
-from fairlead.engine.live.wire import Batch, Begin, Channel, Done, Failed, Ready
+from fairlead.engine.live.store import Elsewhere, Store
+from fairlead.engine.live.values import MOST_ITEMS, LostValueError, Result, Value, encode
+from fairlead.engine.live.wire import Batch, Begin, Channel, Dial, Done, Failed, Ready
 from fairlead.errors import FairleadError
 
 _PR_SET_PDEATHSIG = 1
@@ -29,37 +31,52 @@ _MOST_ERROR = 2000  # characters of an error message
 _PACKAGE = str(Path(fairlead.__file__).parent)
 
 
+class Talk(Protocol):
+    """An instance's end of a channel."""
+
+    def receive(self) -> Begin | Batch | Dial | None:
+        """The next message; None once the instance is to end."""
+        ...
+
+    def send(self, message: Ready | Failed | Done) -> None:
+        """Pass a message on. ValueError if it is too large."""
+        ...
+
+
 def main(descriptor: int, gateway: int) -> None:
     """Serve the gateway of this process id until it is gone."""
-    _die_with(gateway)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; it is for the gateway to drain
+    die_with(gateway)
     with socket.socket(fileno=descriptor) as connection:
         channel = Channel(connection)
         begin = channel.receive()
-        if not isinstance(begin, Begin):
-            return
-        began = perf_counter()
-        try:
-            with _only_this_process():
-                app = load_app(Path(begin.app))
-                loaded = perf_counter()
-                function = app.functions[begin.function]
-                function.prepare()
-        except FairleadError as error:  # it already shows the user's own line
-            channel.send(Failed(_sendable(str(error))))
-            return
-        except Exception as error:
-            traceback.print_exc()
-            channel.send(Failed(f"setup of {begin.function} raised {describe(error)}"))
-            return
-        gc.collect()
-        gc.freeze()  # what is loaded stays: a collection need not look at it again
-        channel.send(Ready(loaded - began, perf_counter() - loaded))
-        store = Store(Path(begin.store), None if begin.spill is None else Path(begin.spill))
-        serve(channel, app, function, store, begin.max_items)
+        if isinstance(begin, Begin):
+            work(channel, begin)
 
 
-def serve(channel: Channel, app: App, function: AppFunction, store: Store, max_items: int = MOST_ITEMS) -> None:
+def work(channel: Talk, begin: Begin, home: str = "", elsewhere: Elsewhere | None = None) -> None:
+    """Load the function, and run batches until nothing comes any more. For `home` and `elsewhere` see `Store`."""
+    began = perf_counter()
+    try:
+        with _only_this_process():
+            app = load_app(Path(begin.app))
+            loaded = perf_counter()
+            function = app.functions[begin.function]
+            function.prepare()
+    except FairleadError as error:  # it already shows the user's own line
+        channel.send(Failed(_sendable(str(error))))
+        return
+    except Exception as error:
+        traceback.print_exc()
+        channel.send(Failed(f"setup of {begin.function} raised {describe(error)}"))
+        return
+    gc.collect()
+    gc.freeze()  # what is loaded stays: a collection need not look at it again
+    channel.send(Ready(loaded - began, perf_counter() - loaded))
+    store = Store(Path(begin.store), None if begin.spill is None else Path(begin.spill), home, elsewhere)
+    serve(channel, app, function, store, begin.max_items)
+
+
+def serve(channel: Talk, app: App, function: AppFunction, store: Store, max_items: int = MOST_ITEMS) -> None:
     """Run what comes, until nothing comes any more."""
     while (batch := channel.receive()) is not None:
         if isinstance(batch, Batch):
@@ -74,12 +91,14 @@ def serve(channel: Channel, app: App, function: AppFunction, store: Store, max_i
 
 def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: int = MOST_ITEMS) -> Done:
     """One batch: every invocation gets a result of its own, whatever happens."""
-    began = perf_counter()
+    began, fetched_s = perf_counter(), store.fetched_s
     try:
         arguments = [store.read(value) for value in batch.inputs]
         began = perf_counter()
         with _only_this_process():
             outputs = call(function, arguments)
+    except LostValueError as error:
+        return _all_failed(batch, 0.0, _sendable(f"an input cannot be read: {error}"))
     except Exception as error:
         work_s = perf_counter() - began
         traceback.print_exc()
@@ -89,7 +108,7 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
         results = [
             _result(app, stage, output, store, max_items) for stage, output in zip(batch.stages, outputs, strict=True)
         ]
-    return Done(batch.batch, work_s, tuple(results), batch.generation)
+    return Done(batch.batch, work_s, tuple(results), batch.generation, store.fetched_s - fetched_s)
 
 
 def _all_failed(batch: Batch, work_s: float, error: str) -> Done:
@@ -162,12 +181,13 @@ def _sendable(text: str) -> str:
     return text[: 2 * _MOST_ERROR].encode("utf-8", "backslashreplace").decode()
 
 
-def _die_with(gateway: int) -> None:
-    """Have the kernel end this process when its gateway ends, also while the function hangs."""
+def die_with(gateway: int) -> None:
+    """Have the kernel end this process when its gateway or agent ends, also while the function hangs."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != gateway:  # it ended before it could be watched
         sys.exit("the gateway is gone")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; it is for the gateway to drain
 
 
 if __name__ == "__main__":

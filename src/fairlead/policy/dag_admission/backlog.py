@@ -80,6 +80,25 @@ class BacklogTimeline(Timeline):
                     return inf
                 index = bisect_right(times, start) - 1
 
+    def take(self, start: float, end: float, demand: Demand) -> None:
+        """Use the demand from `start` to `end`, whether it is free or not."""
+        if start < end:
+            times, free = self.times, self.free
+            first, last = self._split(start, end)
+            for row in free[first:last]:
+                for column, amount in demand:
+                    row[column] -= amount
+            for index in (last, first):  # a run right before or after another leaves no seam
+                if index > 0 and free[index] == free[index - 1]:
+                    del times[index], free[index]
+
+    def forget(self, before: float) -> None:
+        """Let go of what lies before an instant."""
+        keep = bisect_right(self.times, before) - 1
+        if keep > 0:
+            del self.times[:keep], self.free[:keep]
+            self.times[0] = -inf
+
     def give(self, start: float, end: float, demand: Demand) -> None:
         """Undo a `take` of the same, or a part of its time."""
         super().give(start, end, demand)

@@ -85,12 +85,6 @@ class Seat:
         """Whether it is being started ahead of need."""
         return self.free_at > now and not self.is_busy
 
-    def available(self, now: float, is_rehearsing: bool) -> float:
-        """When it is free for one booking more; in a rehearsal, one that still starts is taken as started."""
-        if is_rehearsing and self.free_at > now and not self.is_busy:
-            return self.rehearsed_until
-        return self.chain[-1].end if self.chain else self.free_at
-
 
 class Stretch(NamedTuple):
     """What changes when a batch is joined."""
@@ -179,6 +173,8 @@ class Place:
         self.rank = (0.0, index)
         self.planned: SortedList[Booking] = SortedList()
         self.seats: list[Seat] = []
+        self.pools: dict[Pool, list[Seat]] = {}  # the same by pool
+        self.settled: float | None = None  # the share that its seats would use, unless they have changed
         self._loose: dict[Demand, SortedList[Booking]] = {}  # planned bookings that wait and have no seat, by demand
 
     def take(self, start: float, end: float, demand: Demand) -> None:
@@ -245,7 +241,8 @@ class Place:
                 found.update(dict.fromkeys(loose[:_STARTS]))
         return sorted(found)
 
-    @property
-    def settled(self) -> float:
+    def settled_share(self) -> float:
         """Which share of the node its instances would use if all of them ran at once; may exceed 1."""
-        return sum([seat.way.node_share for seat in self.seats])
+        if self.settled is None:
+            self.settled = sum([seat.way.node_share for seat in self.seats])
+        return self.settled

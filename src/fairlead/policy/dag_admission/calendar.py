@@ -159,12 +159,14 @@ class Calendar:
 
     def _take(self, booking: Booking) -> None:
         place, way = booking.place, booking.way
-        place.take(booking.since, booking.start, way.held(booking.device))
+        if booking.since < booking.start:
+            place.take(booking.since, booking.start, way.held(booking.device))
         place.take(booking.start, booking.end, way.demand(booking.device))
 
     def _give(self, booking: Booking) -> None:
         place, way = booking.place, booking.way
-        place.give(booking.since, booking.start, way.held(booking.device))
+        if booking.since < booking.start:
+            place.give(booking.since, booking.start, way.held(booking.device))
         place.give(booking.start, booking.end, way.demand(booking.device))
 
     def _keep_seat(self, seat: Seat, since: float, position: int = 0) -> None:
@@ -297,7 +299,7 @@ class Calendar:
         """
         ready = view.now + way.cold_s
         places = [self.by_index[index] for _, index in self.ranked.get(way.kind, ())]
-        for place in sorted(places, key=lambda place: place.settled):
+        for place in sorted(places, key=Place.settled_share):
             for device in range(place.devices) if way.needs_device else (None,):
                 demand = way.demand(device)
                 if place.timeline.fits(view.now, ready, demand) and view.fits(

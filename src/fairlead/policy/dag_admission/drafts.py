@@ -90,8 +90,8 @@ class Drafting:
 
         With `leeway` (the objective divided by the latency of the placement), a run that opens a batch takes room for
         as large a batch as half of its share of the objective allows. A hasty draft stops as soon as the runs that are
-        left cannot be in time, even if nothing were in their way. A probe takes the believed mean of durations that
-        are not learned yet.
+        left cannot be in time, even if nothing were in their way; its cost is counted only for requests with a cost
+        objective. A probe takes the believed mean of durations that are not learned yet.
         """
         calendar, durations, now = self._calendar, self._durations, view.now
         promise = Promise(request.id, dag, request.deadline, request.budget_usd < inf)
@@ -105,6 +105,7 @@ class Drafting:
         least_s = [run_s + calendar.least_cold_s(way) for way, run_s in zip(ways, seconds, strict=True)]
         rest_s = dag.rest_s(least_s)
         limit = request.deadline * (1 + _TOLERANCE) if is_hasty else inf
+        counts_cost = promise.counts_cost or not is_hasty
         for index, task in enumerate(dag.tasks):
             way, run_s = ways[task.stage], seconds[task.stage]
             ready, inputs = promise.ready(index, now), promise.inputs(index)
@@ -112,9 +113,9 @@ class Drafting:
                 return draft
             larger_s: list[float] = []
             if self._batches and way.larger and not trusted[task.stage]:
-                larger_s = [run_s, *(durations.run_s(view, larger) for larger in way.larger)]
-            room_s = max((each for each in larger_s if each <= run_s * leeway / 2), default=run_s)
-            slot = self.first_slot(way, max(run_s, room_s), ready, now, inputs, used)
+                larger_s = durations.ladder_s(view, way)
+            room_s = max([run_s, *[each for each in larger_s if each <= run_s * leeway / 2]])
+            slot = self.first_slot(way, room_s, ready, now, inputs, used)
             joined = self._batch(way, larger_s, ready, inputs) if larger_s else None
             if joined is not None and (slot is None or joined[1].end <= slot.end):
                 booking, stretch = joined
@@ -126,7 +127,8 @@ class Drafting:
             else:
                 return draft
             used[booking.place] = None
-            self._pay(view, draft, booking, way)
+            if counts_cost:
+                self._pay(view, draft, booking, way)
             draft.finish = max(draft.finish, booking.end)
             if booking.end + rest_s[task.stage] > limit:
                 return draft
@@ -205,7 +207,11 @@ class Drafting:
         """How long the input takes to a node."""
         if not inputs or self._mb_per_s == inf:
             return 0.0
-        return sum(megabytes for where, megabytes in inputs if where is not place) / self._mb_per_s
+        total_mb = 0.0
+        for where, megabytes in inputs:
+            if where is not place:
+                total_mb += megabytes
+        return total_mb / self._mb_per_s
 
     def _candidates(self, kind: str, inputs: Inputs, used: Collection[Place]) -> Iterator[Place]:
         """Nodes to look at: where the input lies, the least busy, and those that the request uses already."""
@@ -230,16 +236,20 @@ class Drafting:
         best: Booking | None = None
         is_rehearsing = self._calendar.is_rehearsing
         # The first that are free; of those that are free in time, the ones on the least busy nodes.
-        free: list[tuple[float, float, int, Seat]] = []
+        free: list[tuple[float, float, int, float, Seat]] = []
         for i, seat in enumerate(self._calendar.seats.alike(way)):
-            if only is not None and seat.place is not only:
+            place, chain = seat.place, seat.chain
+            if only is not None and place is not only:
                 continue
-            at = seat.available(now, is_rehearsing)
-            free.append((at if at > ready else ready, seat.place.backlog_s, i, seat))
+            if is_rehearsing and seat.is_starting(now):
+                at = seat.rehearsed_until
+            else:
+                at = chain[-1].end if chain else seat.free_at
+            free.append((at if at > ready else ready, place.backlog_s, i, at, seat))
         looked: set[tuple[Place, int | None]] = set()
         heapify(free)
         while free:
-            start, _, _, seat = heappop(free)
+            start, _, _, free_at, seat = heappop(free)
             if best is not None and start + run_s >= best.end:
                 break
             place, device = seat.place, seat.device
@@ -253,7 +263,7 @@ class Drafting:
             if best is not None and at + transfer_s + run_s >= best.end:
                 continue
             slot = Booking(way, place, device, at, 0.0, transfer_s, run_s, seat)
-            slot.since = min(at, max(now, seat.available(now, is_rehearsing)))
+            slot.since = min(at, max(now, free_at))
             if slot.since == at or timeline.fits(slot.since, at, way.held(device)):
                 best = slot
         return best

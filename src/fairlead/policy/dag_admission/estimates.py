@@ -45,8 +45,11 @@ class Durations:
         self._runs: dict[Way, deque[float]] = {}
         self._observed: dict[Way, Observed] = {}
         self._news: set[Way] = set()  # ways that ran since they were last looked at
-        self._safe_s: dict[str, dict[Way, float]] = {}  # by function, until a run of it ends
-        self._tables: dict[str, Floats] = {}  # the same of all its ways
+        # By function, until a run of it ends:
+        self._believed_s: dict[str, dict[Way, float]] = {}
+        self._safe_s: dict[str, dict[Way, float]] = {}
+        self._ladders: dict[str, dict[Way, list[float]]] = {}
+        self._tables: dict[str, Floats] = {}
 
     def run_s(self, view: View, way: Way) -> float:
         """How long a warm run takes at most, nearly always."""
@@ -58,6 +61,14 @@ class Durations:
             known[way] = seconds
         return seconds
 
+    def ladder_s(self, view: View, way: Way) -> list[float]:
+        """The same for a way and for `way.larger`."""
+        known = self._ladders.setdefault(way.function, {})
+        found = known.get(way)
+        if found is None:
+            found = known[way] = [self.run_s(view, each) for each in (way, *way.larger)]
+        return found
+
     def table_s(self, view: View, ways: Sequence[Way]) -> Floats:
         """The same for all ways of one function."""
         found = self._tables.get(ways[0].function) if ways else np.zeros(0)
@@ -67,7 +78,9 @@ class Durations:
 
     def renew(self, function: str) -> None:
         """Look again at what is believed of a function, as a run of it has ended."""
+        self._believed_s.pop(function, None)
         self._safe_s.pop(function, None)
+        self._ladders.pop(function, None)
         self._tables.pop(function, None)
 
     def is_unknown(self, way: Way) -> bool:
@@ -76,7 +89,11 @@ class Durations:
 
     def believed_s(self, view: View, way: Way) -> float:
         """How long a warm run takes on average, as the controller believes."""
-        return view.profile(way.function).latency_s(way.configuration, way.kind)
+        known = self._believed_s.setdefault(way.function, {})
+        seconds = known.get(way)
+        if seconds is None:
+            seconds = known[way] = view.profile(way.function).latency_s(way.configuration, way.kind)
+        return seconds
 
     def spread_s(self, view: View, way: Way) -> tuple[float, float]:
         """Mean and standard deviation of a warm run, to add up what a request costs.

@@ -4,7 +4,8 @@ Those on the front of latency and cost, and beside them those that spare one res
 both slower and more expensive than another may still be the one to take when the other's bottleneck is full.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Literal
 
@@ -58,6 +59,7 @@ class DagPlan:
         self._choices = np.array(self.choices, dtype=np.intp).reshape(len(self.choices), len(self.ways))
         self._cold_s = [np.array([0.0 if way.has_seats else way.cold_s for way in own]) for own in self.ways]
         self._placements: dict[int, tuple[Way, ...]] = {}
+        self._missing: tuple[frozenset[tuple[object, ...]], NDArray[np.intp]] | None = None  # for these sizes
 
     def placement(self, index: int) -> tuple[Way, ...]:
         """The way to run each stage."""
@@ -75,8 +77,8 @@ class DagPlan:
         ends: list[Floats] = []
         for stage, before in enumerate(self._graph):
             own = (seconds[stage] + self._cold_s[stage])[self._choices[:, stage]]
-            ends.append(own + np.max([ends[j] for j in before], axis=0) if before else own)
-        latest: Floats = np.max(ends, axis=0)
+            ends.append(own + reduce(np.maximum, [ends[j] for j in before]) if before else own)
+        latest: Floats = reduce(np.maximum, ends)
         return latest
 
     def rest_s(self, seconds: Sequence[float]) -> list[float]:
@@ -87,13 +89,15 @@ class DagPlan:
                 rest[before] = max(rest[before], seconds[stage] + rest[stage])
         return rest
 
-    def missing(self, has_instance: Callable[[Way], bool]) -> NDArray[np.intp]:
-        """Of each placement, how many of its stages that could be warm have no instance."""
-        found = np.zeros(len(self.choices), dtype=np.intp)
-        for stage, ways in enumerate(self.ways):
-            lacks = np.array([way.has_seats and not has_instance(way) for way in ways], dtype=np.intp)
-            found += lacks[self._choices[:, stage]]
-        return found
+    def missing(self, sizes: frozenset[tuple[object, ...]]) -> NDArray[np.intp]:
+        """Of each placement, how many of its stages that could be warm have no instance of one of these sizes."""
+        if self._missing is None or self._missing[0] is not sizes:
+            found = np.zeros(len(self.choices), dtype=np.intp)
+            for stage, ways in enumerate(self.ways):
+                lacks = np.array([way.has_seats and way.seat_key not in sizes for way in ways], dtype=np.intp)
+                found += lacks[self._choices[:, stage]]
+            self._missing = sizes, found
+        return self._missing[1]
 
     def _sparing(self, known: list[list[int]]) -> list[list[int]]:
         """Placements within the workflow's objectives that use least of one resource, or of two in some proportion."""
@@ -174,14 +178,16 @@ def candidates(
     else:
         within = dag.front.within(latency_s, cost_usd)
         members = np.arange(within.start, within.stop)
-    if safe_latency_s is not None and (safe_latency_s[members] <= latency_s).any():
-        members = members[safe_latency_s[members] <= latency_s]
+    if safe_latency_s is not None:
+        is_safe = safe_latency_s[members] <= latency_s
+        members = members[is_safe] if is_safe.any() else members
     if selection == "cheapest":
         members = members[::-1]  # the front is sorted by latency, which on a front is by falling cost
     kinds = [members]
     if missing is not None:
-        others = members[missing[members] > 0]
-        kinds = [members[missing[members] == 0], others[np.argsort(missing[others], kind="stable")]]
+        lacking = missing[members]
+        others = np.flatnonzero(lacking)
+        kinds = [members[lacking == 0], members[others[np.argsort(lacking[others], kind="stable")]]]
     chosen: list[int] = []
     for alike in kinds:
         count = len(alike) if sample == 0 else min(sample, len(alike))

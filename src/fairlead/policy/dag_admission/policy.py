@@ -135,7 +135,7 @@ class DagAdmission(Policy):
             self.sample,
             self._calendar.pressure,
             self._rng,
-            dag.missing(lambda way: bool(self._calendar.seats.alike(way))),
+            dag.missing(self._calendar.seats.sizes),
             dag.safe_latency_s([self._durations.table_s(view, ways) for ways in dag.ways]),
         )
         offer = Offer()

@@ -15,6 +15,7 @@ class Seats:
 
     def __init__(self) -> None:
         self._alike: dict[tuple[object, ...], dict[Seat, None]] = {}
+        self.sizes: frozenset[tuple[object, ...]] = frozenset()  # of which there is a seat
 
     def alike(self, way: Way) -> Iterable[Seat]:
         """The seats of the size of a way."""
@@ -24,24 +25,39 @@ class Seats:
         """One more seat."""
         seat = Seat(way, place, device)
         place.seats.append(seat)
-        self._alike.setdefault(way.seat_key, {})[seat] = None
+        place.pools.setdefault(seat.pool, []).append(seat)
+        place.settled = None
+        self._enter(seat, way)
         return seat
 
     def drop(self, seat: Seat) -> None:
         """Forget a seat."""
         seat.place.seats.remove(seat)
-        del self._alike[seat.way.seat_key][seat]
+        seat.place.pools[seat.pool].remove(seat)
+        seat.place.settled = None
+        self._leave(seat)
 
     def resize(self, seat: Seat, way: Way) -> None:
         """Let a seat have another size."""
         if seat.way.seat_key != way.seat_key:
-            del self._alike[seat.way.seat_key][seat]
-            self._alike.setdefault(way.seat_key, {})[seat] = None
-        seat.way = way
+            self._leave(seat)
+            self._enter(seat, way)
+        seat.way, seat.place.settled = way, None
+
+    def _enter(self, seat: Seat, way: Way) -> None:
+        self._alike.setdefault(way.seat_key, {})[seat] = None
+        if way.seat_key not in self.sizes:
+            self.sizes |= {way.seat_key}
+
+    def _leave(self, seat: Seat) -> None:
+        key = seat.way.seat_key
+        del self._alike[key][seat]
+        if not self._alike[key]:
+            self.sizes -= {key}
 
     def wake(self, seat: Seat, way: Way, now: float) -> None:
         """A run starts on a warm instance: the last used of the pool. Another seat has the one that was meant."""
-        idle = [s for s in seat.place.seats if s.pool == seat.pool and not s.is_busy and s.free_at <= now]
+        idle = [s for s in seat.place.pools[seat.pool] if not s.is_busy and s.free_at <= now]
         last = max(idle, key=lambda other: other.free_at, default=seat)
         last.free_at = seat.free_at
         self.resize(last, seat.way)
@@ -74,8 +90,8 @@ class Seats:
 
 def idle_seat(booking: Booking, now: float) -> Seat | None:
     """A seat that is idle, that no other booking counts on, and that would do for a booking."""
-    pool = booking.way.pool(booking.device)
-    seats = [seat for seat in booking.place.seats if seat.pool == pool and not seat.is_busy and seat.free_at <= now]
+    alike = booking.place.pools.get(booking.way.pool(booking.device), ())
+    seats = [seat for seat in alike if not seat.is_busy and seat.free_at <= now]
     idle = [seat for seat in seats if not seat.chain and seat.free_at + seat.way.keep_alive_s > now]
     last = max(idle, key=lambda seat: seat.free_at, default=None)
     if last is None:
@@ -103,8 +119,8 @@ def is_warm_at(seat: Seat, start: float, now: float) -> bool:
     if start >= (now if is_used else seat.free_at) + keep_alive_s:
         return False
     oldest, latest, has_rivals = inf, start, False
-    for other in seat.place.seats:
-        if other.pool == seat.pool and (other.chain or other.is_busy or other.free_at + keep_alive_s > now):
+    for other in seat.place.pools[seat.pool]:
+        if other.chain or other.is_busy or other.free_at + keep_alive_s > now:
             oldest = min(oldest, now if other.is_busy else other.free_at)
             if other.chain and other is not seat:
                 if _differ(seat.way, other.chain[-1].way):

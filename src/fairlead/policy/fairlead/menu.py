@@ -18,6 +18,7 @@ Mask = NDArray[np.bool_]
 Pair = tuple[float, float]  # of vCPUs and of vGPUs, where a decision counts: quicker than arrays of two
 
 _MIG_PART = {1: 1.0, 2: 7 / 3, 3: 3.5, 4: 3.5, 7: 7.0}  # sevenths of a device that a slice keeps from all others
+_LEAST_S = 1e-9  # what a function declared to take no time is taken to need: times are divided by each other
 _PRIOR_RUNS = 5.0  # weight of "declared times are right" against runs that were observed
 _MOST_RUNS = 50.0
 _FOLLOW = 0.05  # weight of the newest observation of a full cluster
@@ -126,9 +127,11 @@ class Menu:
         self.holding: Reals = np.array([supply.holding(c, kind) for c, kind in options])
         blocks = np.array([supply.blocks_device(c, kind) for c, kind in options])
         self.aversion: Reals = np.where(blocks, 1.02, 1.0)  # of equal options, the one that leaves GPU nodes alone
-        self._declared_s: Reals = np.array([estimate.latency_s(c, kind) for c, kind in options])
+        declared_s = np.array([estimate.latency_s(c, kind) for c, kind in options])
+        self._declared_s: Reals = np.maximum(declared_s, _LEAST_S)
         self._believed_s = self._declared_s.copy()
-        self._spread: Reals = np.array([estimate.upper_s(c, kind) for c, kind in options]) / self._declared_s
+        upper_s = np.array([estimate.upper_s(c, kind) for c, kind in options])
+        self._spread: Reals = np.maximum(upper_s, _LEAST_S) / self._declared_s
         self._runs: dict[int, int] = {}  # by option: how many batches of it were started
         self._smallest: dict[tuple[int, int], int] = {}
         self.batches: tuple[float, ...] = tuple(sorted(set(self.batch.tolist())))
@@ -197,8 +200,8 @@ class Menu:
         """Take over what is believed now of the options that have run, and correct the others by the same factor."""
         if self._runs and corrects:
             for i in self._runs:
-                self._believed_s[i] = estimate.latency_s(*self.options[i])
-                self._spread[i] = estimate.upper_s(*self.options[i]) / self._believed_s[i]
+                self._believed_s[i] = max(estimate.latency_s(*self.options[i]), _LEAST_S)
+                self._spread[i] = max(estimate.upper_s(*self.options[i]), _LEAST_S) / self._believed_s[i]
             known = np.array(list(self._runs))
             weights = np.minimum(np.array(list(self._runs.values()), float), _MOST_RUNS)
             logs = np.log(self._believed_s[known] / self._declared_s[known])

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import cache
 
 from fairlead.engine.live.callbacks import CallbackRefusedError, Courier
 from fairlead.engine.live.gateway import apps, asynchronous, calls, health, inference, openfaas
@@ -31,6 +32,12 @@ ENDPOINTS: tuple[Endpoint, ...] = (
 _log = logging.getLogger("fairlead.gateway")
 
 
+@cache
+def _of_endpoints() -> tuple[bytes, bytes, Router]:
+    """The OpenAPI document, its page, and the router: the same for every gateway."""
+    return document_json(ENDPOINTS), document_page(ENDPOINTS), Router(ENDPOINTS)
+
+
 class Gateway:
     """Everything the handlers need."""
 
@@ -43,11 +50,9 @@ class Gateway:
         self.runner = runner
         self.meter = meter
         self.deploying = asyncio.Lock()
-        self.document = document_json(ENDPOINTS)
-        self.page = document_page(ENDPOINTS)
+        self.document, self.page, self._router = _of_endpoints()
         self._courier = courier
         self.guard = Guard(settings.token)
-        self._router = Router(ENDPOINTS)
 
     @property
     def is_draining(self) -> bool:

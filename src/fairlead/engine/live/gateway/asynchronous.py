@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, datetime
 from math import inf, isinf
-from time import monotonic, time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -100,7 +99,8 @@ async def keep(
     gateway.intake.check_input(full, value)
     if callback_url is not None:
         gateway.check_callback(callback_url)
-    deadline, run_by = (None, None) if deadline_s is None else (time() + deadline_s, monotonic() + deadline_s)
+    clock = gateway.intake.clock
+    deadline, run_by = (None, None) if deadline_s is None else (clock.wall() + deadline_s, clock.now() + deadline_s)
     try:
         entry = Accept(
             workflow=full,

@@ -4,7 +4,7 @@ Half of the places are kept for workflows, in equal shares, the other half is fo
 workflow never takes the places of another, and a workflow that is alone gets nearly all.
 """
 
-from time import monotonic
+from fairlead.engine.live.clock import REAL, Clock
 
 _RATE_WINDOW_S = 1.0
 _LONGEST_RETRY_S = 30.0
@@ -32,7 +32,8 @@ class Room:
 class Inbox:
     """Counts open requests by workflow."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, clock: Clock = REAL) -> None:
+        self._now = clock.now
         self.places = places
         self._open: dict[str, int] = {}
         self._total = 0
@@ -40,7 +41,7 @@ class Inbox:
         self._workflows = 1
         self._share = self._common = places
         self._ended = 0
-        self._window = monotonic()
+        self._window = self._now()
         self._ended_per_s = 0.0
         self.set_workflows(1)
 
@@ -81,7 +82,7 @@ class Inbox:
 
     def retry_after_s(self) -> float:
         """When half of what is open will have ended, at the rate at which requests end now."""
-        now = monotonic()
+        now = self._now()
         if now - self._window >= _RATE_WINDOW_S:
             self._ended_per_s = self._ended / (now - self._window)
             self._ended, self._window = 0, now

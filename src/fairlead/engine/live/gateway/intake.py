@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.gateway.exchange import Connection
 from fairlead.engine.live.gateway.inbox import Inbox
 from fairlead.engine.live.gateway.problems import Problem
@@ -18,8 +19,9 @@ from fairlead.errors import HeldAtZeroError, UnknownNameError
 class Intake:
     """Hands requests to the host and waits for their end."""
 
-    def __init__(self, host: Served, inbox: Inbox, tallies: Tallies, settings: Settings) -> None:
+    def __init__(self, host: Served, inbox: Inbox, tallies: Tallies, settings: Settings, clock: Clock = REAL) -> None:
         self.host = host
+        self.clock = clock
         self.inbox = inbox
         self.tallies = tallies
         self._late_limit_s = settings.late_limit_s

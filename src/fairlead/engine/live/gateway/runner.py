@@ -10,10 +10,10 @@ import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from math import inf
-from time import monotonic, time
 
 import msgspec
 
+from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.gateway.bodies import off_loop
 from fairlead.engine.live.gateway.intake import Intake
 from fairlead.engine.live.gateway.served import Accepted
@@ -49,11 +49,11 @@ class Job(msgspec.Struct, frozen=True):
         return self.workflow.partition(".")[0]
 
 
-def job_of(entry: Pending) -> Job:
+def job_of(entry: Pending, clock: Clock = REAL) -> Job:
     """A request of an earlier process. Both know the wall clock only; it never gives more time than was asked for."""
     deadline = entry.deadline
     if deadline is not None and deadline < inf:
-        deadline = monotonic() + min(deadline - time(), deadline - entry.accepted_at)
+        deadline = clock.now() + min(deadline - clock.wall(), deadline - entry.accepted_at)
     return Job(entry.id, entry.workflow, deadline, entry.budget_usd)
 
 
@@ -107,7 +107,7 @@ class Runner:
     def resume(self, pending: Sequence[Pending]) -> None:
         """Take up what an earlier process left: first what was tried least, so that one that kills holds none up."""
         for entry in sorted(pending, key=lambda entry: entry.attempts):
-            self._waiting[entry.id] = job_of(entry)
+            self._waiting[entry.id] = job_of(entry, self.intake.clock)
         self._pump()
         if self._unserved:
             workflows = sorted({job.workflow for job in self._unserved.values()})
@@ -255,7 +255,7 @@ class Runner:
             if run.is_cancelled:
                 self._end(job, run, _BY_CLIENT)
                 return
-            left_s = None if job.deadline is None else job.deadline - monotonic()
+            left_s = None if job.deadline is None else job.deadline - self.intake.clock.now()
             if left_s is not None and left_s <= 0:
                 self._end(job, run, Final(state="dropped", reason="its deadline passed before it could run"))
                 return

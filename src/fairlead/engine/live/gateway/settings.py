@@ -77,11 +77,13 @@ LIMITS = {
 """The numeric settings by name, with their type: int or float."""
 
 
-def read_token(file: Path | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
+def read_token(
+    file: Path | None = None, environment: Mapping[str, str] = os.environ, variable: str = TOKEN
+) -> str | None:
     """The token from a file, or from the environment; None if neither is given. ConfigError says what is wrong."""
     if file is None:
-        token = environment.get(TOKEN)
-        source = TOKEN
+        token = environment.get(variable)
+        source = variable
         if token is None:
             return None
     else:

@@ -36,6 +36,10 @@ T = TypeVar("T")
 _QUEUED_BYTES = 256 * 2**20  # inputs, and endings, that wait for the disk
 
 
+def _random_id() -> str:
+    return secrets.token_hex(16)
+
+
 class Journal:
     """Accepted requests and how they ended, on disk.
 
@@ -55,6 +59,8 @@ class Journal:
         max_attempts: int = 100,
         clock: Callable[[], float] = time.time,
         elapsed: Callable[[], float] = time.monotonic,
+        writer: Callable[[Store, Callable[[Written], None]], Writer] = Writer,
+        new_id: Callable[[], str] = _random_id,
     ) -> None:
         self._path = path
         self._limits = Limits(
@@ -67,6 +73,8 @@ class Journal:
         )
         self._clock = clock
         self._elapsed = elapsed
+        self._make_writer = writer
+        self._new_id = new_id
         self._queued_bytes = 0
         self._unwritten: dict[str, int] = {}  # endings on their way to the disk, with their size
         self._unwritten_bytes = 0
@@ -105,7 +113,7 @@ class Journal:
         except BaseException:
             self._lock.release()
             raise
-        self._writer = Writer(store, self._tell)
+        self._writer = self._make_writer(store, self._tell)
         self._writer.start()
         return pending
 
@@ -138,7 +146,7 @@ class Journal:
                 waiter.set_exception(result)
 
         self._queued_bytes += size
-        writer.put(AcceptOp(secrets.token_hex(16), entry, self._clock(), answer))
+        writer.put(AcceptOp(self._new_id(), entry, self._clock(), answer))
         return await waiter
 
     def started(self, id: str) -> None:

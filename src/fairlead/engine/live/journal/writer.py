@@ -46,12 +46,13 @@ class Writer:
     `death` says why the thread ended by itself, which it never should. From then on everything is refused.
     """
 
-    def __init__(self, store: Store, told: Callable[[Written], None]) -> None:
+    def __init__(self, store: Store, told: Callable[[Written], None], elapsed: Callable[[], float] = monotonic) -> None:
+        self._elapsed = elapsed
         self._store = store
         self._told = told
         self._group: list[Op] = []  # what is being written
         self._putting = threading.Lock()
-        self._age_saved_at = monotonic()
+        self._age_saved_at = self._elapsed()
         self.death: str | None = None
         self._queue: queue.SimpleQueue[Op | None] = queue.SimpleQueue()
         self._held: deque[Kept] = deque()
@@ -78,14 +79,17 @@ class Writer:
 
     def close(self, timeout_s: float) -> int:
         """Write what is queued, for at most this long where the disk refuses. How many operations were given up."""
-        self._close_by = monotonic() + timeout_s
+        self._close_by = self._elapsed() + timeout_s
         self._queue.put(None)
         self._thread.join()
         return len(self._held)
 
     def _guarded(self) -> None:
+        self._guard(self._run)
+
+    def _guard(self, work: Callable[[], None]) -> None:
         try:
-            self._run()
+            work()
         except BaseException as error:  # a fault of ours, or something injected: callers must not wait for ever
             left = [*self._group, *self._held]
             with self._putting:
@@ -100,28 +104,32 @@ class Writer:
     def _run(self) -> None:
         is_closing = False
         while not is_closing or (self._held and self._may_retry()):
-            self._group, saw_end = self._gather(is_closing)
-            is_closing |= saw_end
-            if self._held or self.fault:
-                self._write_guarded(self._group)
-            elif self._group:
-                self._write_together(self._group)
-            is_idle, self._group = not self._group, []
-            if not is_closing:
-                self._tidy(is_idle=is_idle)
+            is_closing |= self._write_queued(is_closing)
         with suppress(sqlite3.Error):  # a full disk: what is kept is a little younger than it is
             self._save_age()
         self._store.close()
 
+    def _write_queued(self, is_closing: bool) -> bool:
+        """Write what is queued, or tidy if nothing is; whether the end was queued too."""
+        self._group, saw_end = self._gather(is_closing)
+        if self._held or self.fault:
+            self._write_guarded(self._group)
+        elif self._group:
+            self._write_together(self._group)
+        is_idle, self._group = not self._group, []
+        if not is_closing and not saw_end:
+            self._tidy(is_idle=is_idle)
+        return saw_end
+
     def _may_retry(self) -> bool:
-        return self._close_by is not None and monotonic() < self._close_by
+        return self._close_by is not None and self._elapsed() < self._close_by
 
     def _gather(self, is_closing: bool) -> tuple[list[Op], bool]:
         group: list[Op] = []
         size = 0
-        wait_s = max(self._try_at - monotonic(), 0.001) if self._held else 0.0 if is_closing else _TICK_S
+        wait_s = max(self._try_at - self._elapsed(), 0.001) if self._held else 0.0 if is_closing else _TICK_S
         try:
-            op = self._queue.get(timeout=wait_s)
+            op = self._first(wait_s)
             while op is not None:
                 group.append(op)
                 size += _size(op)
@@ -131,6 +139,10 @@ class Writer:
         except queue.Empty:
             return group, False
         return group, True
+
+    def _first(self, wait_s: float) -> Op | None:
+        """What was queued first; waits for it. queue.Empty if nothing came in time."""
+        return self._queue.get(timeout=wait_s)
 
     def _write_together(self, group: Sequence[Op]) -> None:
         """The normal case: one transaction for all."""
@@ -145,7 +157,7 @@ class Writer:
         """After an error: what has been promised first, in small steps; then what is new."""
         self._held.extend(op for op in group if isinstance(op, FinalOp | DeliveryOp))
         error = None
-        if monotonic() >= self._try_at:
+        if self._elapsed() >= self._try_at:
             while self._held and error is None:
                 chunk = [self._held.popleft() for _ in range(min(_CHUNK, len(self._held)))]
                 error = self._try(chunk)
@@ -190,7 +202,7 @@ class Writer:
             self._told(told)
 
     def _try(self, group: Sequence[Op]) -> Exception | None:
-        began = monotonic()
+        began = self._elapsed()
         try:
             written = self._store.apply(group)
         except _UNSTORABLE as error:
@@ -199,7 +211,7 @@ class Writer:
         except Exception as error:  # anything: a thread that dies would leave all who wait without an answer
             self._note_error(error)
             return error
-        self.last_commit_s = monotonic() - began
+        self.last_commit_s = self._elapsed() - began
         self.commits += 1
         self.operations += len(group)
         self.ignored += written.ignored
@@ -214,7 +226,7 @@ class Writer:
         self.errors += 1
         shortest_s, longest_s = _BACK_OFF_S
         self._back_off_s = min(max(self._back_off_s * 2, shortest_s), longest_s)
-        self._try_at = monotonic() + self._back_off_s
+        self._try_at = self._elapsed() + self._back_off_s
         if self.fault is None:
             is_foreseen = isinstance(error, sqlite3.Error)
             logger.warning("The journal cannot be written: %s.", error, exc_info=None if is_foreseen else error)
@@ -239,7 +251,7 @@ class Writer:
         try:
             if is_idle or (self.fault is None and self._store.is_crowded()):
                 self._prune()
-            if is_idle and self.fault is None and monotonic() >= self._age_saved_at + _AGE_SAVED_S:
+            if is_idle and self.fault is None and self._elapsed() >= self._age_saved_at + _AGE_SAVED_S:
                 self._save_age()
         except sqlite3.Error as error:
             self._note_error(error)
@@ -248,7 +260,7 @@ class Writer:
     def _save_age(self) -> None:
         if self._store.finished or self._store.keys:  # otherwise nothing grows old
             self._store.save_age()
-        self._age_saved_at = monotonic()
+        self._age_saved_at = self._elapsed()
 
     def _prune(self) -> None:
         while (pruned := self._store.prune()) or self._store.prune_keys():

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TypeVar
 
+from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.instances import Instances
 from fairlead.engine.live.values import Result, Value
 from fairlead.errors import FairleadError
@@ -44,6 +45,10 @@ class Bench:
 
     def ended(self, instance: int) -> None:
         """An instance that was told to stop exists no more."""
+
+    def adopted(self, spec: InstanceSpec) -> int | None:
+        """What a measurement starts is its own."""
+        return None
 
     def resize_refused(self, instance: int, vcpus: float, reason: str) -> None:
         """Sizes that cannot be had cannot be measured."""

@@ -1,0 +1,539 @@
+"""Instances on other machines: agents dial in, and run them; instances dial in too, and are spoken to directly.
+
+A node is there while its agent is connected and says so every half second. It is lost when the connection ends, or when
+nothing was heard for two seconds. What it still answers then is dropped: see `StreamLink`. Instances outlive the
+gateway; the next one finds them in the agents' words and can adopt them.
+"""
+
+import asyncio
+import os
+import re
+import socket
+import ssl
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from time import time
+
+import msgspec
+
+from fairlead.engine.live.contracts import Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
+from fairlead.engine.live.limits import Usage
+from fairlead.engine.live.links import control
+from fairlead.engine.live.links.address import bound_address, parse_address
+from fairlead.engine.live.links.greeting import agent_credential
+from fairlead.engine.live.links.hub import Hub
+from fairlead.engine.live.links.messages import PIECE_BYTES, Attached, Refused, pack
+from fairlead.engine.live.links.reading import Reader
+from fairlead.engine.live.links.stream import Stream, StreamLink
+from fairlead.engine.live.spread import GATEWAY_HOME, SpreadValues
+from fairlead.engine.live.store import Store
+from fairlead.engine.live.wire import Done
+from fairlead.model import Node
+from fairlead.monitor import Place
+
+Log = Callable[[str], None]
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62})")
+_LAST_WORDS_S = (
+    0.25  # between an agent's word of an instance's end and our own: what the instance said last comes first
+)
+_CUT_OFF_S = 0.25  # an instance whose connection has ended mostly has ended too; one that has not is stopped
+_MOST_OWED = 100_000  # names of values that a node which is not there has to delete when it comes back
+_LINKS_BITS = 24  # of a generation: which link of this gateway
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """Times of the heartbeat and of adoption, in seconds."""
+
+    beat_s: float = 0.5
+    silence_s: float = 2.0
+    adoption_s: float = 60.0
+    wait_s: float = 1.0  # for agents that a former gateway had
+
+
+class _State(msgspec.Struct, frozen=True):
+    """What a gateway leaves for the next one."""
+
+    epoch: int
+    nodes: tuple[str, ...]
+
+
+class _Agent:
+    """An agent that is connected."""
+
+    def __init__(self, node: Node, home: str, stream: Stream, heard_at: float) -> None:
+        self.node = node
+        self.home = home
+        self.stream = stream
+        self.heard_at = heard_at
+        self.leftover: set[str] = set()  # keys of instances of an earlier connection that have not ended yet
+        self.has_joined = False
+        self.to_release: list[str] = []
+
+    def send(self, message: control.ToAgent) -> None:
+        self.stream.send(pack(message))
+
+
+class _Instance:
+    """An instance that was started, or may be adopted."""
+
+    __slots__ = ("cut", "exit", "link", "pid", "spec", "stream", "usage", "was_attached")
+
+    def __init__(self, spec: InstanceSpec, pid: int = -1) -> None:
+        self.spec = spec
+        self.pid = pid
+        self.link: StreamLink | None = None
+        self.stream: Stream | None = None
+        self.was_attached = False
+        self.cut: str | None = None  # why it ends, where its connection ended and it dialled again
+        self.exit: Exit | None = None
+        self.usage = Usage()
+
+
+class AgentProvider:
+    """Runs instances on the nodes of agents.
+
+    Args:
+        listening: Where agents and instances dial in.
+        token: What they have to know.
+        tls: Of the listening end.
+        store: Values that the gateway itself keeps.
+        state: The gateway's folder: it has the names of agents, so that the next gateway knows whom to wait for.
+        log: Gets a line for everything worth knowing.
+        reading: TLS of the end that reads values from agents.
+        timing: Heartbeat and adoption.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        token: str,
+        tls: ssl.SSLContext | None,
+        store: Store,
+        state: Path,
+        log: Log,
+        *,
+        reading: ssl.SSLContext | None = None,
+        timing: Timing = Timing(),
+    ) -> None:
+        store.home = GATEWAY_HOME
+        self._listening = listening
+        self._file = state / "agents.json"
+        self._log = log
+        self._timing = timing
+        self._hub = Hub(token, tls, log, store, self._hello, self._attach)
+        self._reader = Reader(agent_credential(token), reading)
+        self.values = SpreadValues(store, self._reader, self._release, self._is_home)
+        self._agents: dict[str, _Agent] = {}
+        self._instances: dict[str, _Instance] = {}
+        self._early: dict[str, Stream] = {}  # instances that dialled before their agent did
+        self._fenced: defaultdict[str, list[Stream]] = defaultdict(list)  # by lost node: what may still answer
+        self._owed: defaultdict[str, list[str]] = defaultdict(list)  # by lost node: values to delete
+        self._homes: dict[str, str] = {}  # by node, also lost ones: where its values are
+        self._files: dict[str, str] = {}  # by digest: the file of an app's code
+        self._digests: dict[tuple[str, int, int], str] = {}  # by file, with its time and size
+        self._links = 0
+        self._epoch = 0
+        self._reports: ProviderReports | None = None
+        self._is_open = False
+        self._is_closing = False
+        self._changed = asyncio.Event()
+        self._beating: asyncio.Task[None] | None = None
+        self.late_answers = 0
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Agents resize, and keep instances for the next gateway."""
+        return Capabilities(keeps=True)
+
+    async def open(self, reports: ProviderReports) -> Inventory:
+        """Take agents in; waits a little for those that a former gateway had, and for the first agent of all."""
+        self._reports = reports
+        self._loop = asyncio.get_running_loop()
+        former = self._read_state()
+        self._epoch = max(former.epoch + 1, int(time()))  # the clock, where the state was lost
+        self._hub.open(self._listening)
+        self._beating = self._loop.create_task(self._beat())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._timing.wait_s):
+                while not set(former.nodes) <= set(self._joined()):
+                    self._changed.clear()
+                    await self._changed.wait()
+        if not self._joined():
+            self._log(f"waiting for an agent to join at {bound_address(self._listening)}")
+        while not self._joined():
+            self._changed.clear()
+            await self._changed.wait()
+        self._is_open = True
+        for stream in list(self._early.values()):  # their agents have not come
+            _refuse(stream)
+        self._early.clear()
+        self._write_state()
+        self._loop.call_later(self._timing.adoption_s, self._end_unattached, list(self._instances))
+        specs = tuple(instance.spec for instance in self._instances.values())
+        return Inventory(tuple(agent.node for agent in self._agents.values() if agent.has_joined), specs)
+
+    def declare(self, nodes: Sequence[Node]) -> None:
+        """Nodes are what agents say they are."""
+
+    def start(self, spec: InstanceSpec) -> None:
+        """Have the agent of its node start an instance."""
+        assert self._reports is not None
+        if spec.key in self._instances:
+            return
+        agent = self._agents.get(spec.node)
+        try:
+            digest = self._digest(spec.code.file)
+        except OSError as error:
+            self._loop.call_soon(self._reports.gone, spec.key, Exit(f"its code cannot be read: {error}"))
+            return
+        if agent is None or not agent.has_joined:
+            self._loop.call_soon(self._reports.gone, spec.key, Exit(f"node {spec.node} is not connected"))
+            return
+        self._instances[spec.key] = _Instance(spec)
+        agent.send(control.Start(spec, digest))
+
+    def stop(self, key: str, grace_s: float) -> None:
+        """Have the agent end an instance."""
+        agent = self._agent_of(key)
+        if agent is not None:
+            agent.send(control.Stop(key, grace_s))
+
+    def resize(self, key: str, vcpus: float) -> None:
+        """Have the agent change an instance's CPU limit."""
+        agent = self._agent_of(key)
+        if agent is not None:
+            instance = self._instances[key]
+            instance.spec = msgspec.structs.replace(instance.spec, vcpus=vcpus)
+            agent.send(control.Resize(key, vcpus))
+
+    def grow(self, kind: str) -> None:
+        """Agents join when they are started; this cannot start one."""
+
+    def shrink(self, node: str) -> None:
+        """An agent stays until it is ended."""
+
+    def usage(self, key: str) -> Usage:
+        """What the agent said last, at most two seconds ago."""
+        instance = self._instances.get(key)
+        return Usage() if instance is None else instance.usage
+
+    def pid(self, key: str) -> int:
+        """The process of an instance on its node, where it was adopted; -1 otherwise."""
+        instance = self._instances.get(key)
+        return -1 if instance is None else instance.pid
+
+    def places(self) -> Sequence[Place]:
+        """Its nodes are elsewhere."""
+        return ()
+
+    async def close(self, *, keep: bool = False) -> None:
+        """End every instance, unless they are to be kept; then take nothing in any more."""
+        if not keep:
+            for key in list(self._instances):
+                self.stop(key, 0.0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._timing.silence_s):
+                    while self._instances:
+                        self._changed.clear()
+                        await self._changed.wait()
+        self._is_closing = True
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        await self._hub.close()
+        self._reader.close()
+
+    # --- agents ----------------------------------------------------------------------------------------------------
+
+    def _hello(self, hello: control.Hello, stream: Stream) -> None:
+        """An agent dials in."""
+        node = hello.node
+        refusal = self._why_not(hello)
+        if refusal is not None:
+            stream.send(pack(Refused(refusal)))
+            stream.close()
+            return
+        home = f"@{node.name}@{hello.values}"
+        agent = self._agents[node.name] = _Agent(node, home, stream, self._loop.time())
+        stream.heard = lambda body: self._heard(agent, body)
+        stream.ended = lambda reason: self._lose(agent, reason)
+        if self._homes.get(node.name) != home:  # another agent, without the values of the former one
+            self._homes[node.name] = home
+            self._owed.pop(node.name, None)
+            self.values.forget(node.name)
+        keys = tuple(running.spec.key for running in hello.instances)
+        keep = () if self._is_open else keys
+        timing = self._timing
+        agent.send(control.Welcome(self._epoch, keep, timing.beat_s, 2 * timing.silence_s, timing.adoption_s))
+        if owed := self._owed.pop(node.name, None):
+            agent.send(control.Release(tuple(owed)))
+        agent.leftover = set(keys) - set(keep)
+        for running in hello.instances:
+            if running.spec.key in keep:
+                self._instances[running.spec.key] = _Instance(running.spec, running.pid)
+                early = self._early.pop(running.spec.key, None)
+                if early is not None:
+                    self._connect(running.spec.key, early)
+        self._join(agent)
+
+    def _why_not(self, hello: control.Hello) -> str | None:
+        """Why an agent cannot be taken in; None if it can."""
+        node = hello.node
+        if self._is_closing:
+            return "the gateway ends"
+        if not _NAME.fullmatch(node.name):
+            return f"{node.name!r} is no name of a node: it takes letters, digits, '.', '_' and '-'"
+        if node.name in self._agents:
+            return f"a node named {node.name} is connected already; give each agent a --name of its own"
+        for other in self._agents.values():
+            if other.node.kind == node.kind and other.node.speed != node.speed:
+                return f"nodes of kind {node.kind!r} have speed {other.node.speed:g}; give this one another --kind"
+        try:
+            parse_address(hello.values)
+        except ValueError as error:
+            return f"the address of its values is wrong: {error}"
+        return None
+
+    def _join(self, agent: _Agent) -> None:
+        """A node can be used once nothing runs there that this gateway did not ask for."""
+        if agent.leftover or agent.has_joined:
+            return
+        agent.has_joined = True
+        self._changed.set()
+        if self._is_open and self._reports is not None:
+            self._log(f"node {agent.node.name} joined: {agent.node.vcpus:g} vCPUs")
+            self._write_state()
+            self._reports.node_joined(agent.node)
+
+    def _heard(self, agent: _Agent, body: bytes) -> None:
+        message = control.from_agent.decode(body)
+        agent.heard_at = self._loop.time()
+        if isinstance(message, control.Beating):
+            for key, usage in message.usage.items():
+                instance = self._instances.get(key)
+                if instance is not None and instance.spec.node == agent.node.name:
+                    instance.usage = usage
+        elif isinstance(message, control.Gone):
+            self._gone(agent, message.key, message.how)
+        elif isinstance(message, control.ResizeRefused):
+            if self._agent_of(message.key) is agent and self._reports is not None:
+                self._reports.resize_refused(message.key, message.vcpus, message.reason)
+        elif isinstance(message, control.Fetch):
+            agent.send(self._piece(message))
+        elif isinstance(message, control.Said):
+            self._log(f"node {agent.node.name}: {message.line[:2000]}")
+        elif isinstance(message, control.Changed) and message.node.name == agent.node.name:
+            agent.node = message.node
+            if self._is_open and agent.has_joined and self._reports is not None:
+                self._reports.node_changed(message.node)
+
+    def _lose(self, agent: _Agent, reason: str) -> None:
+        """A node is gone: its instances are given up, and what they still answer is late."""
+        name = agent.node.name
+        if self._agents.get(name) is not agent:
+            return
+        del self._agents[name]
+        agent.stream.abort()
+        for key in [key for key, instance in self._instances.items() if instance.spec.node == name]:
+            instance = self._instances.pop(key)
+            if instance.link is not None and instance.stream is not None:
+                instance.link.fence(self._generation())
+                instance.stream.ended = lambda reason: None
+                self._fenced[name].append(instance.stream)
+        if self._fenced[name]:
+            self._loop.call_later(self._timing.adoption_s, self._fence_off, name)
+        self._changed.set()
+        if agent.has_joined and self._is_open and not self._is_closing and self._reports is not None:
+            self._reports.node_lost(name, reason)
+
+    def _fence_off(self, name: str) -> None:
+        """End the connections of instances that were given up."""
+        for stream in self._fenced.pop(name, ()):
+            stream.close()
+
+    async def _beat(self) -> None:
+        """Tell agents that this gateway is alive, and give up those that are silent."""
+        timing = self._timing
+        while True:
+            due = self._loop.time() + timing.beat_s
+            await asyncio.sleep(timing.beat_s)
+            now = self._loop.time()
+            stood_still = now - due > timing.beat_s  # this process itself: what agents said is still unread
+            for agent in list(self._agents.values()):
+                if stood_still:
+                    agent.heard_at = now
+                elif now - agent.heard_at > timing.silence_s:
+                    self._lose(agent, f"it has been silent for {now - agent.heard_at:.1f} s")
+                    continue
+                agent.send(control.Beat())
+
+    # --- instances -------------------------------------------------------------------------------------------------
+
+    def _attach(self, key: str, stream: Stream) -> None:
+        """An instance dials in."""
+        instance = self._instances.get(key)
+        if instance is not None and not instance.was_attached and instance.exit is None:
+            self._connect(key, stream)
+        elif instance is None and not self._is_open and key not in self._early:
+            self._early[key] = stream
+            stream.ended = lambda reason: self._forget_early(key)
+        else:
+            if instance is not None and instance.cut is None:
+                instance.cut = "its connection to the gateway ended, and with it the batch that it had"
+            _refuse(stream)
+
+    def _forget_early(self, key: str) -> None:
+        self._early.pop(key, None)
+
+    def _connect(self, key: str, stream: Stream) -> None:
+        assert self._reports is not None
+        instance = self._instances[key]
+        agent = self._agents[instance.spec.node]
+        generation = self._generation()
+        link = StreamLink(stream.send, generation, self._drop, agent.home)
+        instance.link, instance.stream, instance.was_attached = link, stream, True
+        stream.heard = link.heard
+        stream.ended = lambda reason: self._cut(key, instance, reason)
+        stream.send(pack(Attached(generation)))
+        self._reports.connected(key, link)
+
+    def _cut(self, key: str, instance: _Instance, reason: str) -> None:
+        """The connection of an instance has ended: it has ended too, or it has to."""
+        instance.stream = None
+        if instance.exit is not None:
+            self._finish(key, instance)
+        else:
+            self._loop.call_later(_CUT_OFF_S, self._cut_off, key, instance, reason)
+
+    def _cut_off(self, key: str, instance: _Instance, reason: str) -> None:
+        agent = self._agent_of(key)
+        if agent is not None and self._instances.get(key) is instance and instance.exit is None:
+            agent.send(control.Stop(key, 0.0, f"its connection to the gateway ended: {reason}"))
+
+    def _gone(self, agent: _Agent, key: str, how: Exit) -> None:
+        """An agent says that an instance has ended; what it said last may still be on its way."""
+        if key in agent.leftover:
+            agent.leftover.discard(key)
+            agent.send(control.Forget(how.pid, self.values.held(agent.node.name, how.pid)))
+            self._join(agent)
+            return
+        instance = self._instances.get(key)
+        if instance is None or instance.spec.node != agent.node.name or instance.exit is not None:
+            return
+        instance.exit = how
+        if instance.stream is None:
+            self._finish(key, instance)
+        else:
+            self._loop.call_later(_LAST_WORDS_S, self._finish, key, instance)
+
+    def _finish(self, key: str, instance: _Instance) -> None:
+        if self._instances.get(key) is not instance or self._reports is None:
+            return
+        del self._instances[key]
+        assert instance.exit is not None
+        if instance.stream is not None:
+            instance.stream.abort()
+        agent = self._agents.get(instance.spec.node)
+        if agent is not None and instance.exit.pid > 0:
+            agent.send(control.Forget(instance.exit.pid, self.values.held(agent.node.name, instance.exit.pid)))
+        self._changed.set()
+        how = instance.exit
+        self._reports.gone(key, how if instance.cut is None else msgspec.structs.replace(how, error=instance.cut))
+
+    def _end_unattached(self, keys: Sequence[str]) -> None:
+        """Instances of a former gateway that never dialled in hang: they are of no use."""
+        for key in keys:
+            instance, agent = self._instances.get(key), self._agent_of(key)
+            if instance is not None and agent is not None and not instance.was_attached:
+                agent.send(control.Stop(key, 0.0, "it did not dial the gateway again"))
+
+    def _drop(self, done: Done) -> None:
+        """A late answer: nothing will read its values."""
+        self.late_answers += 1
+        if self.late_answers & (self.late_answers - 1) == 0:  # the 1st, 2nd, 4th, 8th
+            self._log(
+                f"an answer came after its instance or gateway was given up, and was dropped ({self.late_answers})"
+            )
+        for result in done.results:
+            self.values.release(result.value)
+
+    def _generation(self) -> int:
+        """A number that no link of this gateway or of another one has had."""
+        self._links += 1
+        return (self._epoch << _LINKS_BITS) + self._links
+
+    def _agent_of(self, key: str) -> _Agent | None:
+        instance = self._instances.get(key)
+        return None if instance is None else self._agents.get(instance.spec.node)
+
+    def _joined(self) -> list[str]:
+        return [name for name, agent in self._agents.items() if agent.has_joined]
+
+    # --- values and code -------------------------------------------------------------------------------------------
+
+    def _release(self, node: str, name: str) -> None:
+        """Have a node delete a value; all that come in one turn of the loop go in one message."""
+        agent = self._agents.get(node)
+        if agent is None:
+            if node in self._homes and len(self._owed[node]) < _MOST_OWED:
+                self._owed[node].append(name)
+            return
+        if not agent.to_release:
+            self._loop.call_soon(self._flush, agent)
+        agent.to_release.append(name)
+
+    def _flush(self, agent: _Agent) -> None:
+        agent.send(control.Release(tuple(agent.to_release)))
+        agent.to_release.clear()
+
+    def _is_home(self, home: str) -> bool:
+        return home in self._homes.values()
+
+    def _digest(self, file: str) -> str:
+        """The digest of an app's code. Raises OSError."""
+        about = os.stat(file)
+        known = (file, about.st_mtime_ns, about.st_size)
+        found = self._digests.get(known)
+        if found is None:
+            found = self._digests[known] = sha256(Path(file).read_bytes()).hexdigest()
+            self._files[found] = file
+        return found
+
+    def _piece(self, fetch: control.Fetch) -> control.Piece:
+        file = self._files.get(fetch.sha256)
+        if file is None:
+            return control.Piece(fetch.sha256, fetch.offset, 0, b"", "the gateway does not know it")
+        try:
+            with open(file, "rb") as opened:
+                data = os.pread(opened.fileno(), PIECE_BYTES, max(0, fetch.offset))
+                return control.Piece(fetch.sha256, fetch.offset, os.fstat(opened.fileno()).st_size, data)
+        except OSError as error:
+            return control.Piece(fetch.sha256, fetch.offset, 0, b"", str(error))
+
+    # --- what outlives the gateway ---------------------------------------------------------------------------------
+
+    def _read_state(self) -> _State:
+        try:
+            return msgspec.json.decode(self._file.read_bytes(), type=_State)
+        except FileNotFoundError:
+            return _State(0, ())
+        except (OSError, msgspec.DecodeError) as error:
+            self._log(f"the agents of the former gateway are not known: {self._file}: {error}")
+            return _State(0, ())
+
+    def _write_state(self) -> None:
+        draft = self._file.with_name(f"{self._file.name}.draft")
+        try:
+            draft.write_bytes(msgspec.json.encode(_State(self._epoch, tuple(self._joined()))))
+            draft.replace(self._file)
+        except OSError as error:  # a full disk must not keep an app from being served
+            self._log(f"the next gateway will not know its agents: {error}")
+
+
+def _refuse(stream: Stream) -> None:
+    stream.send(pack(Refused("the gateway has not started this instance, or has given it up")))
+    stream.close()
