@@ -455,9 +455,7 @@ class AgentProvider:
         """A late answer: nothing will read its values."""
         self.late_answers += 1
         if self.late_answers & (self.late_answers - 1) == 0:  # the 1st, 2nd, 4th, 8th
-            self._log(
-                f"an answer came after its instance or gateway was given up, and was dropped ({self.late_answers})"
-            )
+            self._log(f"an answer came after its instance was given up, and was dropped ({self.late_answers} so far)")
         for result in done.results:
             self.values.release(result.value)
 
