@@ -1,13 +1,16 @@
 """The bare reference: the standard library's event loop, HTTP parsed by hand, one process, no features.
 
-Kinds: `noop` answers at once. `fifo` puts what waits into batches of up to eight, in order of arrival; a batch of n
-takes 8 + 2n ms, as an accelerator would (a wait, no work). `deadline` does the same and is told that formula: it
-refuses at arrival what cannot finish by its `X-Deadline-Ms`, and drops at dispatch what no longer can.
+Kinds: `noop` answers at once. `hop` asks a second process for each answer, over a socket pair: what any runtime pays
+that keeps functions in processes of their own. `fifo` puts what waits into batches of up to eight, in order of
+arrival; a batch of n takes 8 + 2n ms, as an accelerator would (a wait, no work). `deadline` does the same and is told
+that formula: it refuses at arrival what cannot finish by its `X-Deadline-Ms`, and drops at dispatch what no longer can.
 """
 
 import argparse
 import asyncio
+import multiprocessing
 import signal
+import socket
 from collections import deque
 from time import monotonic
 
@@ -65,10 +68,34 @@ class Stage:
         self.start()
 
 
+class Hop(asyncio.Protocol):
+    """The way to a second process that gives every byte back: one request, one byte."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Connection] = deque()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def arrive(self, connection: "Connection", deadline: float) -> None:
+        self.waiting.append(connection)
+        self.transport.write(b"x")
+
+    def data_received(self, data: bytes) -> None:
+        for _ in data:
+            self.waiting.popleft().answer(OK)
+
+
+def echo(connection: socket.socket) -> None:
+    """The second process."""
+    while data := connection.recv(65536):
+        connection.sendall(data)
+
+
 class Connection(asyncio.Protocol):
     """One client. Requests that come in one go are answered one after another."""
 
-    def __init__(self, stage: Stage | None) -> None:
+    def __init__(self, stage: Stage | Hop | None) -> None:
         self.stage = stage
         self.data = b""
 
@@ -104,7 +131,13 @@ def _header(head: bytes, name: bytes) -> bytes:
 
 async def serve(kind: str, port: int) -> None:
     loop = asyncio.get_running_loop()
-    stage = None if kind == "noop" else Stage(knows_deadlines=kind == "deadline")
+    stage: Stage | Hop | None = None
+    if kind == "hop":
+        ours, theirs = socket.socketpair()
+        multiprocessing.get_context("fork").Process(target=echo, args=(theirs,), daemon=True).start()
+        _, stage = await loop.create_connection(Hop, sock=ours)
+    elif kind != "noop":
+        stage = Stage(knows_deadlines=kind == "deadline")
     server = await loop.create_server(lambda: Connection(stage), "127.0.0.1", port, backlog=1024)
     print(f"Serving {kind} at http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
     stopped = asyncio.Event()
@@ -116,7 +149,7 @@ async def serve(kind: str, port: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("noop", "fifo", "deadline"))
+    parser.add_argument("kind", choices=("noop", "hop", "fifo", "deadline"))
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()
     asyncio.run(serve(options.kind, options.port))

@@ -10,7 +10,7 @@ HERE = Path(__file__).resolve().parent
 NOOP, CHAIN, BATCHED = "noop", "noop3", "batched"
 STAGES = (NOOP, CHAIN, BATCHED)
 
-REFERENCE, REFERENCE_DEADLINE = "reference", "reference-deadline"
+REFERENCE, REFERENCE_HOP, REFERENCE_DEADLINE = "reference", "reference-hop", "reference-deadline"
 RAY_DEFAULT, RAY_256 = "ray-default", "ray-256"
 FAIRLEAD, FAIRLEAD_FIFO = "fairlead", "fairlead-fifo"
 RAYS = (RAY_DEFAULT, RAY_256)
@@ -36,6 +36,9 @@ def systems(ray_python: Path) -> list[System]:
             name=REFERENCE,
             label="bare reference (FIFO)",
             commands={NOOP: _reference("noop"), BATCHED: _reference("fifo")},
+        ),
+        System(
+            name=REFERENCE_HOP, label="bare reference, two processes", commands={NOOP: _reference("hop")}
         ),
         System(
             name=REFERENCE_DEADLINE,

@@ -4,18 +4,17 @@ import asyncio
 from math import inf
 
 import pytest
-from runtimes import run, served, until
+from runtimes import until
 from serving import serving, write_app
+from virtual_runtimes import run, served
 
 from fairlead.engine.live.deadlines import Deadlines
 from fairlead.errors import HeldAtZeroError
 
 CHAIN = """
-    import os, time
-
     @app.function()
     def first(x):
-        time.sleep(x)
+        sleep(x)
         return x
 
     @app.function()
@@ -33,9 +32,9 @@ async def at_zero(app, function):
     await until(lambda: function in app.runtime.controller.holds.at_zero())
 
 
-def test_a_caller_of_what_is_held_at_zero_is_refused_at_once_and_told_how_to_take_it_back(tmp_path):
+def test_a_caller_of_what_is_held_at_zero_is_refused_at_once_and_told_how_to_take_it_back():
     async def test():
-        async with served(tmp_path, CHAIN) as app:
+        async with served(CHAIN) as app:
             await at_zero(app, "first")
             with pytest.raises(HeldAtZeroError, match="holds its function first at 0 instances") as error:
                 app.begin("main", 0.0, late_limit_s=30.0)
@@ -53,9 +52,9 @@ def test_a_caller_of_what_is_held_at_zero_is_refused_at_once_and_told_how_to_tak
     run(test)
 
 
-def test_a_request_that_waits_when_the_hold_comes_ends_at_its_deadline_with_the_function_named(tmp_path):
+def test_a_request_that_waits_when_the_hold_comes_ends_at_its_deadline_with_the_function_named():
     async def test():
-        async with served(tmp_path, CHAIN) as app:
+        async with served(CHAIN) as app:
             _, future = app.begin("main", 0.3, deadline_s=0.5, late_limit_s=1000.0)
             await at_zero(app, "second")  # while the first function works
             ending = await asyncio.wait_for(future, 20)
@@ -65,9 +64,9 @@ def test_a_request_that_waits_when_the_hold_comes_ends_at_its_deadline_with_the_
     run(test)
 
 
-def test_a_late_answer_is_waited_for_until_the_limit_and_not_longer(tmp_path):
+def test_a_late_answer_is_waited_for_until_the_limit_and_not_longer():
     async def test():
-        async with served(tmp_path, CHAIN) as app:
+        async with served(CHAIN) as app:
             _, patient = app.begin("main", 0.3, deadline_s=0.1, late_limit_s=1000.0)
             late = await asyncio.wait_for(patient, 20)
             assert (late.outcome, late.is_in_time) == ("completed", False)
@@ -79,9 +78,9 @@ def test_a_late_answer_is_waited_for_until_the_limit_and_not_longer(tmp_path):
     run(test)
 
 
-def test_a_request_without_a_caller_waits_until_the_hold_ends_and_its_objective_counts_from_then(tmp_path):
+def test_a_request_without_a_caller_waits_until_the_hold_ends_and_its_objective_counts_from_then():
     async def test():
-        async with served(tmp_path, CHAIN) as app:
+        async with served(CHAIN) as app:
             await at_zero(app, "second")
             _, waiting = app.begin("main", 0.0)
             cancelled, gone = app.begin("main", 0.0)
@@ -112,27 +111,26 @@ def test_a_request_without_a_caller_waits_until_the_hold_ends_and_its_objective_
 
 
 FLAKY = """
-    from pathlib import Path
-
     def load():
-        if Path("broken").exists(): raise RuntimeError("no model here")
+        if broken: raise RuntimeError("no model here")
 
     @app.function(setup=load)
     def f(model, x):
-        import os
-        if x == "die": os._exit(1)
+        if x == "die": die("it was ended")
         return x
 
     app.workflow("main", f, slo="500ms")
 """
 
 
-def test_a_function_that_keeps_failing_to_start_is_named_and_readiness_says_so(tmp_path, monkeypatch):
+def test_a_function_that_keeps_failing_to_start_is_named_and_readiness_says_so():
+    broken = []
+
     async def test():
-        async with served(tmp_path, FLAKY) as app:
+        async with served(FLAKY, names={"broken": broken}) as app:
             app.runtime.scale("f", 1)  # so that requests wait for its one replica
             await until(lambda: app.runtime.tally.functions()[0].idle == 1)
-            (tmp_path / "broken").touch()
+            broken.append(True)
             _, died = app.begin("main", "die", late_limit_s=1000.0)
             await until(lambda: app.runtime.obstacles() != ())
             assert "function f cannot start: " in app.runtime.obstacles()[0]
@@ -141,11 +139,10 @@ def test_a_function_that_keeps_failing_to_start_is_named_and_readiness_says_so(t
             assert ending.outcome == "dropped"
             assert ending.reason.startswith("function f cannot start: ")
             await asyncio.wait_for(died, 20)
-            (tmp_path / "broken").unlink()
+            broken.clear()
             await until(lambda: app.runtime.obstacles() == ())
             assert await app.answer("main", 2) == 2
 
-    monkeypatch.chdir(tmp_path)
     run(test)
 
 

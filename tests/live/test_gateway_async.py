@@ -1,4 +1,7 @@
-"""Asynchronous calls: on disk before the acknowledgement, and one end for each."""
+"""Asynchronous calls: on disk before the acknowledgement, and one end for each.
+
+What needs no socket is in `test_gateway_on_virtual_time.py`.
+"""
 
 import http.server
 import json
@@ -7,13 +10,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from gateway_world import Refuse, Running, SmallHost, running, wait_until
-from serving import journal_rows
 from small_disks import fill, mounted
 
 from fairlead.engine.live.values import LostValueError
@@ -201,109 +202,6 @@ def test_nothing_wrong_is_accepted(gateway, body, headers, status):
     assert len(gateway.host.calls) == before
 
 
-def test_a_full_journal_acknowledges_nothing(tmp_path):
-    host = SmallHost(dict(FUNCTIONS), delay_s={"shop.slow": 60.0})
-    with running(host, tmp_path, drain_limit_s=0.1, journal={"max_open": 2}) as gateway:
-        kept = [accept(gateway, "slow", number).json()["status_url"] for number in range(2)]
-        refused = gateway.send("POST", "/v1/workflows/slow/async", {"input": 3})
-        assert (refused.status, refused.code) == (507, "journal_full")
-        assert "retry-after" in refused.headers
-        assert gateway.send("POST", "/v1/workflows/echo", {"input": 1}).status == 200  # others are served
-        assert gateway.send("DELETE", kept[0]).status == 202
-        wait_until(lambda: gateway.send("POST", "/v1/workflows/slow/async", {"input": 3}).status == 202)
-
-
-def test_only_so_many_run_at_once_and_the_others_wait_their_turn(tmp_path):
-    host = SmallHost({"shop.slow": lambda value, _: value}, delay_s={"shop.slow": 0.2})
-    with running(host, tmp_path, max_async=2) as gateway:
-        urls = [accept(gateway, "slow", number).json()["status_url"] for number in range(7)]
-        assert len(host.calls) <= 4
-        assert [gateway.send("DELETE", urls[6]).status, final(gateway, urls[6])["state"]] == [202, "cancelled"]
-        assert [final(gateway, url)["state"] for url in urls[:6]] == ["completed"] * 6
-        assert len(host.calls) == 6
-
-
-def test_what_is_open_at_the_end_is_run_by_the_next_gateway(tmp_path):
-    slow = SmallHost({"shop.work": lambda value, _: value}, delay_s={"shop.work": 60.0})
-    with running(slow, tmp_path, drain_limit_s=0.2) as gateway:
-        urls = [accept(gateway, "work", number).json()["status_url"] for number in range(5)]
-        wait_until(lambda: len(slow.calls) == 5)
-    quick = SmallHost({"shop.work": lambda value, _: value * 10})
-    with running(quick, tmp_path) as gateway:
-        states = [final(gateway, url) for url in urls]
-        assert [state["state"] for state in states] == ["completed"] * 5
-        assert [state["attempts"] for state in states] == [2] * 5
-        outputs = [gateway.send("GET", f"{url}/result").json()["output"] for url in urls]
-        assert outputs == [0, 10, 20, 30, 40]
-        assert len(quick.calls) == 5
-
-
-@pytest.mark.parametrize("jump_s", [40 * 86_400, -40 * 86_400], ids=["forward", "backward"])
-def test_a_jump_of_the_wall_clock_drops_no_request_with_a_deadline(tmp_path, monkeypatch, jump_s):
-    host = SmallHost({"shop.slow": lambda value, deadline_s: deadline_s}, delay_s={"shop.slow": 0.5})
-    with running(host, tmp_path, max_async=1) as gateway:
-        urls = [accept(gateway, "slow", number, deadline_ms=3_600_000).json()["status_url"] for number in range(2)]
-        now = time.time()
-        monkeypatch.setattr("fairlead.engine.live.gateway.runner.time", lambda: now + jump_s)
-        assert [final(gateway, url)["state"] for url in urls] == ["completed"] * 2
-        left_s = gateway.send("GET", f"{urls[1]}/result").json()["output"]
-        assert 3000 < left_s < 3600
-
-
-APP = """
-from fairlead.app import App
-app = App("shop")
-@app.function()
-def {name}(x):
-    return x
-app.workflow("{name}", {name})
-"""
-
-
-def test_one_whose_workflow_is_not_served_waits_until_it_is(tmp_path):
-    slow = SmallHost({"shop.work": lambda value, _: value}, delay_s={"shop.work": 60.0})
-    with running(slow, tmp_path, drain_limit_s=0.1) as gateway:
-        urls = [accept(gateway, "work", number).json()["status_url"] for number in range(40)]
-        wait_until(lambda: len(slow.calls) == 32)
-    settings = {"token": TOKEN, "allow_deploy": True}
-    bearer = OPERATOR
-    with running(SmallHost({"other.echo": lambda value, _: value}), tmp_path, **settings) as gateway:
-        assert gateway.send("GET", urls[0], headers=bearer).json()["state"] == "accepted"
-        for name in ("else", "work"):  # another generation without the workflow changes nothing
-            states = {gateway.send("GET", url, headers=bearer).json()["state"] for url in urls}
-            assert states == {"accepted"}
-            source = APP.format(name="else_" if name == "else" else name)
-            assert gateway.send("PUT", "/v1/apps/shop", {"source": source}, bearer, timeout_s=60).status in (200, 201)
-        wait_until(lambda: gateway.send("GET", urls[-1], headers=bearer).json()["state"] == "completed")
-        states = [gateway.send("GET", url, headers=bearer).json() for url in urls]
-        assert {state["state"] for state in states} == {"completed"}
-        assert sorted(state["attempts"] for state in states) == [1] * 8 + [2] * 32  # waiting is not an attempt
-
-
-def test_removing_an_app_ends_what_waits_for_it(tmp_path):
-    slow = SmallHost({"shop.work": lambda value, _: value}, delay_s={"shop.work": 60.0})
-    with running(slow, tmp_path, drain_limit_s=0.1) as gateway:
-        urls = [accept(gateway, "work", number).json()["status_url"] for number in range(3)]
-    other = SmallHost({"other.echo": lambda value, _: value})
-    with running(other, tmp_path, token=TOKEN, allow_deploy=True) as gateway:
-        assert gateway.send("DELETE", urls[0], headers=OPERATOR).status == 202
-        assert gateway.send("DELETE", "/v1/apps/shop", headers=OPERATOR).status == 200
-        states = [gateway.send("GET", url, headers=OPERATOR).json() for url in urls]
-        assert [state["state"] for state in states] == ["cancelled", "failed", "failed"]
-        assert states[1]["reason"] == "the app 'shop' was removed before the request could run"
-        assert gateway.send("DELETE", "/v1/apps/shop", headers=OPERATOR).status == 404
-
-
-def test_removing_a_served_app_ends_those_that_wait_for_their_turn(tmp_path):
-    host = SmallHost({"shop.slow": lambda value, _: value}, delay_s={"shop.slow": 1.0})
-    with running(host, tmp_path, max_async=1, token=TOKEN, allow_deploy=True) as gateway:
-        urls = [accept(gateway, "slow", number, OPERATOR).json()["status_url"] for number in range(3)]
-        wait_until(lambda: len(host.calls) == 1)
-        assert gateway.send("DELETE", "/v1/apps/shop", headers=OPERATOR).status == 200
-        assert [final(gateway, url, OPERATOR)["state"] for url in urls] == ["completed", "failed", "failed"]
-        assert len(host.calls) == 1
-
-
 def test_a_cancel_on_a_full_disk_is_not_acknowledged(tmp_path):
     host = SmallHost({"shop.slow": lambda value, _: value}, delay_s={"shop.slow": 600.0})
     with mounted(tmp_path / "disk", "8m") as disk, running(host, disk, max_async=2, drain_limit_s=0.1) as gateway:
@@ -329,28 +227,6 @@ def test_a_cancel_on_a_full_disk_is_not_acknowledged(tmp_path):
         (disk / "filler").unlink()
         for url in urls[:2]:
             assert final(gateway, url)["state"] == "cancelled"
-
-
-SLOW_DISK = """
-import time
-from fairlead.engine.live.journal.store import Store
-apply = Store.apply
-
-def slowly(self, group):
-    time.sleep(0.3)
-    return apply(self, group)
-
-Store.apply = slowly
-"""
-
-
-def test_an_acknowledged_cancel_survives_kill_9(tmp_path):
-    slowed = SERVER.replace('"shop.work": 0.05', '"shop.work": 600.0').replace("max_async=50", "max_async=1")
-    with killed_in_the_end(SLOW_DISK + slowed, tmp_path) as client:
-        ids = [accept(client, "work", number).json()["id"] for number in range(3)]  # one runs, the others wait
-        for id in ids[:2]:
-            assert client.send("DELETE", f"/v1/requests/{id}").status == 202
-    assert [state for _, state, *_ in journal_rows(tmp_path)] == ["cancelled", "cancelled", "accepted"]
 
 
 def test_a_callback_is_told_of_the_end(tmp_path):

@@ -1,16 +1,14 @@
-"""The runtime over real processes: every way of composing, large values, failures, limits, cancelling, scaling."""
+"""The runtime on virtual time: every way of composing, failures, retries, limits, cancelling, scaling, draining."""
 
 import asyncio
-import os
-import signal
-from pathlib import Path
+from itertools import pairwise
 
 import pytest
-from runtimes import run, served, until
+from runtimes import until
+from virtual_runtimes import QUIET, run, served
 
-from fairlead.engine.live.limits import make_limiter
 from fairlead.errors import ConfigError
-from fairlead.policy.base import Move, Scale
+from fairlead.testing.virtual import Traits
 
 COMPOSED = """
     @app.function()
@@ -41,9 +39,10 @@ COMPOSED = """
 """
 
 
-def test_every_composition_gives_what_plain_python_would(tmp_path):
+@pytest.mark.parametrize("policy", ["fifo", "fairlead", "earliest-deadline", "punctual"])
+def test_every_composition_gives_what_plain_python_would(policy):
     async def test():
-        async with served(tmp_path, COMPOSED) as app:
+        async with served(COMPOSED, policy) as app:
             assert await app.answer("chain", 3) == -6
             assert await app.answer("fork", 3) == -6 + 12
             assert await app.answer("each", 4) == -(0 + 2 + 4 + 6)
@@ -62,9 +61,9 @@ def test_every_composition_gives_what_plain_python_would(tmp_path):
     run(test)
 
 
-def test_an_input_that_is_no_list_is_refused_where_a_map_needs_one(tmp_path):
+def test_an_input_that_is_no_list_is_refused_where_a_map_needs_one():
     async def test():
-        async with served(tmp_path, COMPOSED) as app:
+        async with served(COMPOSED) as app:
             with pytest.raises(ValueError, match="must be a list; got int"):
                 app.begin("input-each", 5)
 
@@ -72,15 +71,12 @@ def test_an_input_that_is_no_list_is_refused_where_a_map_needs_one(tmp_path):
 
 
 FAILING = """
-    import os, sys, time
-
     @app.function(run_limit_s=2)
     def odd(what):
         if what == "raise": raise ValueError("as asked")
-        if what == "exit": sys.exit(3)
-        if what == "die": os.kill(os.getpid(), 9)
-        if what == "hang": time.sleep(60)
-        if what == "print": os.write(1, b"\\xff\\x00" * 100_000)
+        if what == "exit": raise SystemExit(3)
+        if what == "die": die("it was ended by SIGKILL")
+        if what == "hang": sleep(60)
         if what == "unsendable": return object()
         return what
 
@@ -99,16 +95,16 @@ FAILING = """
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ("raise", "ValueError: as asked (app.py, line "),
-        ("exit", "exited with code 3"),
-        ("die", "ended by SIGKILL"),
+        ("raise", "ValueError: as asked (app.py, line 4)"),
+        ("exit", "it ended with exit code 3"),
+        ("die", "it was ended by SIGKILL"),
         ("hang", "ran longer than 2 s"),
         ("unsendable", "a value of type object cannot be passed on"),
     ],
 )
-def test_a_function_that_misbehaves_fails_its_request_and_the_next_is_served(tmp_path, what, reason):
+def test_a_function_that_misbehaves_fails_its_request_and_the_next_is_served(what, reason):
     async def test():
-        async with served(tmp_path, FAILING) as app:
+        async with served(FAILING) as app:
             ending = await app.call("odd", what)
             assert ending.outcome == "failed"
             assert reason in ending.reason
@@ -117,26 +113,18 @@ def test_a_function_that_misbehaves_fails_its_request_and_the_next_is_served(tmp
     run(test)
 
 
-def test_garbage_on_the_output_harms_nobody(tmp_path):
+def test_the_wrong_number_of_results_is_a_failure_that_says_so():
     async def test():
-        async with served(tmp_path, FAILING) as app:
-            assert await app.answer("odd", "print") == "print"
-
-    run(test)
-
-
-def test_the_wrong_number_of_results_is_a_failure_that_says_so(tmp_path):
-    async def test():
-        async with served(tmp_path, FAILING) as app:
+        async with served(FAILING) as app:
             ending = await app.call("count", 1)
             assert ending.reason.startswith("ValueError: wrong-count was called with 1 and returned 0 results.")
 
     run(test)
 
 
-def test_an_exception_in_the_place_of_an_output_fails_that_one_only(tmp_path):
+def test_an_exception_in_the_place_of_an_output_fails_that_one_only():
     async def test():
-        async with served(tmp_path, FAILING, "fifo", batching="deadline") as app:
+        async with served(FAILING, "fifo", batching="deadline") as app:
             endings = await asyncio.gather(*(app.call("some", x) for x in (1, -2, 3, 4)))
             assert [ending.outcome for ending in endings] == ["completed", "failed", "completed", "completed"]
             assert endings[1].reason == "ValueError: not -2"
@@ -144,35 +132,69 @@ def test_an_exception_in_the_place_of_an_output_fails_that_one_only(tmp_path):
     run(test)
 
 
-def test_a_killed_instance_loses_nothing_and_is_replaced(tmp_path):
-    source = """
-        import time
-        @app.function(warm=1)
-        def slow(x):
-            time.sleep(0.3)
-            return x
-        app.workflow("slow", slow)
-    """
+SLOW = """
+    @app.function(warm=1, retries={retries})
+    def slow(x):
+        sleep(0.3)
+        return x
+    app.workflow("slow", slow)
+"""
 
+
+def test_a_killed_instance_loses_nothing_and_is_replaced():
     async def test():
-        async with served(tmp_path, source) as app:
+        async with served(SLOW.format(retries=0)) as app:
             _, future = app.begin("slow", 5)
             await until(lambda: app.runtime.tally.functions()[0].busy == 1)
-            (pid,) = app.pids("slow")
-            os.kill(pid, signal.SIGKILL)
+            (key,) = app.keys("slow")
+            app.kill(key)
             ending = await asyncio.wait_for(future, 60)
             assert ending.outcome == "completed"
             assert app.store.read(ending.value) == 5
-            await until(lambda: pid not in app.pids("slow") and app.runtime.tally.functions()[0].idle == 1)
-            (second,) = app.pids("slow")
-            os.kill(second, signal.SIGKILL)  # idle now: the pool refills
-            await until(lambda: app.pids("slow") not in ([], [second]))
+            await until(lambda: key not in app.keys("slow") and app.runtime.tally.functions()[0].idle == 1)
+            (second,) = app.keys("slow")
+            app.kill(second)  # idle now: the pool refills
+            await until(lambda: app.keys("slow") not in ([], [second]))
             assert any("ended by SIGKILL" in line for line in app.log)
 
     run(test)
 
 
-def test_a_setup_that_raises_keeps_the_app_from_being_served(tmp_path):
+def test_a_request_survives_an_instance_that_is_killed_while_it_starts():
+    async def test():
+        source = SLOW.format(retries=0).replace("warm=1", "warm=0")
+        async with served(source) as app:
+            _, future = app.begin("slow", 5)
+            await until(lambda: app.keys("slow") != [])
+            app.kill(app.keys("slow")[0])
+            assert (await asyncio.wait_for(future, 60)).outcome == "completed"
+            assert any("ended by SIGKILL" in line for line in app.log)
+
+    run(test)
+
+
+def test_a_start_that_fails_is_tried_again_later_each_time():
+    async def test():
+        async with served(SLOW.format(retries=0)) as app:
+            loop, cluster = app.cluster.loop, app.cluster
+            cluster.traits = Traits(start_s=(0.1, 0.1), start_failures=1.0)
+            app.kill(app.keys("slow")[0])
+            begins, seen = [], set()
+            while len(begins) < 6:
+                for key in set(cluster.instances()) - seen:
+                    seen.add(key)
+                    begins.append(loop.time())
+                await asyncio.sleep(0.005)
+            pauses_s = [later - earlier for earlier, later in pairwise(begins)]
+            assert all(later > earlier * 1.2 for earlier, later in pairwise(pauses_s))
+            cluster.traits = QUIET
+            await until(lambda: app.runtime.tally.functions()[0].idle == 1)
+            assert await app.answer("slow", 1) == 1
+
+    run(test)
+
+
+def test_a_setup_that_raises_keeps_the_app_from_being_served():
     source = """
         def load(): raise RuntimeError("no model here")
         @app.function(setup=load)
@@ -182,13 +204,13 @@ def test_a_setup_that_raises_keeps_the_app_from_being_served(tmp_path):
 
     async def test():
         with pytest.raises(ConfigError, match="no model here"):
-            async with served(tmp_path, source):
+            async with served(source):
                 pass
 
     run(test)
 
 
-def test_setup_runs_once_per_instance_and_its_result_comes_first(tmp_path):
+def test_setup_runs_once_per_instance_and_its_result_comes_first():
     source = """
         calls = []
         def load():
@@ -200,32 +222,48 @@ def test_setup_runs_once_per_instance_and_its_result_comes_first(tmp_path):
     """
 
     async def test():
-        async with served(tmp_path, source) as app:
+        async with served(source) as app:
             assert [await app.answer("main", x) for x in (1, 2)] == [[1, 1], [1, 2]]
+            app.kill(app.keys("use")[0])  # the next instance loads for itself
+            assert await app.answer("main", 3) == [1, 3]
 
     run(test)
 
 
-def test_a_cancelled_request_ends_at_once_and_its_work_is_discarded(tmp_path):
-    hold = tmp_path / "hold"
-    source = f"""
-        import os, time
+def test_a_start_that_takes_too_long_is_ended_and_told():
+    source = """
+        @app.function(setup=lambda: sleep(5), start_limit_s=0.5)
+        def late(model, x): return x
+        app.workflow("main", late)
+    """
+
+    async def test():
+        with pytest.raises(ConfigError, match=r"it did not start within 0\.5 s"):
+            async with served(source):
+                pass
+
+    run(test)
+
+
+def test_a_cancelled_request_ends_at_once_and_its_work_is_discarded():
+    source = """
         @app.function()
         def slow(x):
-            while os.path.exists({str(hold)!r}): time.sleep(0.01)
+            sleep(20)
             return x
         app.workflow("slow", slow)
     """
 
     async def test():
-        async with served(tmp_path, source) as app:
-            hold.touch()
+        async with served(source) as app:
+            loop = app.cluster.loop
             number, future = app.begin("slow", "a" * 100_000)
             await until(lambda: app.runtime.tally.functions()[0].busy == 1)
+            began = loop.time()
             app.runtime.cancel(number)
             ending = await asyncio.wait_for(future, 60)  # while the function still runs
+            assert loop.time() - began < 0.1
             assert (ending.outcome, ending.value) == ("cancelled", None)
-            hold.unlink()
             assert await app.answer("slow", 1) == 1
             await until(lambda: not list(app.store.folder.iterdir()))
             app.runtime.cancel(number)  # no news
@@ -233,26 +271,21 @@ def test_a_cancelled_request_ends_at_once_and_its_work_is_discarded(tmp_path):
     run(test)
 
 
-def test_a_request_that_ends_while_its_instance_starts_is_not_run(tmp_path, monkeypatch):
-    hold = tmp_path / "hold"
-    source = f"""
-        import os, time
-        def load():
-            while os.path.exists({str(hold)!r}): time.sleep(0.01)
-        @app.function(setup=load, warm=0, batch=(1, 2))
+def test_a_request_that_ends_while_its_instance_starts_is_not_run():
+    ran = []
+    source = """
+        @app.function(setup=lambda: sleep(1), warm=0, batch=(1, 2))
         def note(model, xs):
-            with open("ran", "a") as file: print(*xs, file=file)
+            ran.extend(xs)
             return xs
         app.workflow("note", note)
     """
 
     async def test():
-        async with served(tmp_path, source, "fifo", batching="deadline") as app:
-            hold.touch()
+        async with served(source, "fifo", names={"ran": ran}, batching="deadline") as app:
             (first, one), (_, two) = app.begin("note", 1), app.begin("note", 2)
-            await until(lambda: app.pids("note"))
+            await until(lambda: app.keys("note"))
             app.runtime.cancel(first)
-            hold.unlink()
             endings = [await asyncio.wait_for(future, 60) for future in (one, two)]
             assert [ending.outcome for ending in endings] == ["cancelled", "completed"]
             alone, ending = app.begin("note", 3)
@@ -260,14 +293,13 @@ def test_a_request_that_ends_while_its_instance_starts_is_not_run(tmp_path, monk
             assert (await asyncio.wait_for(ending, 60)).outcome == "cancelled"
             assert await app.answer("note", 4) == 4
 
-    monkeypatch.chdir(tmp_path)
     run(test)
-    assert "1" not in (tmp_path / "ran").read_text().split()
+    assert 1 not in ran
 
 
-def test_a_policy_that_raises_is_replaced_and_nothing_is_lost(tmp_path, monkeypatch):
+def test_a_policy_that_raises_is_replaced_and_nothing_is_lost():
     async def test():
-        async with served(tmp_path, COMPOSED, "earliest-deadline") as app:
+        async with served(COMPOSED, "earliest-deadline") as app:
             decisions = app.runtime.controller.decisions
 
             def broken(view):
@@ -282,7 +314,7 @@ def test_a_policy_that_raises_is_replaced_and_nothing_is_lost(tmp_path, monkeypa
     run(test)
 
 
-def test_scaling_by_an_operator_holds_until_it_is_given_back(tmp_path):
+def test_scaling_by_an_operator_holds_until_it_is_given_back():
     source = """
         @app.function()
         def echo(x): return x
@@ -291,9 +323,9 @@ def test_scaling_by_an_operator_holds_until_it_is_given_back(tmp_path):
     """
 
     async def test():
-        async with served(tmp_path, source) as app:
+        async with served(source) as app:
             app.runtime.scale("echo", 3)
-            await until(lambda: len(app.pids("echo")) == 3 and app.runtime.tally.functions()[0].idle == 3)
+            await until(lambda: len(app.keys("echo")) == 3 and app.runtime.tally.functions()[0].idle == 3)
             assert await app.answer("echo", 1) == 1
             app.runtime.scale("echo", 1)
             await until(lambda: app.runtime.tally.functions()[0].idle == 1)
@@ -305,50 +337,39 @@ def test_scaling_by_an_operator_holds_until_it_is_given_back(tmp_path):
     run(test)
 
 
-def test_a_function_moves_to_a_slower_node_and_is_slower_there(tmp_path):
-    """Nodes of different speed are real: the same work takes several times as long in a quarter of a core."""
+def test_a_slow_end_holds_its_memory_and_what_waits_for_it_starts_afterwards():
     source = """
-        import time
-        @app.function(warm=0)
-        def spin(loops):
-            began = time.thread_time()
-            while time.thread_time() - began < loops: pass
-            return loops
-        app.node("fast", vcpus=1)
-        app.node("slow", vcpus=1, speed=0.25)
-        app.workflow("spin", spin)
+        @app.function(memory_gb=3, warm=1, keep_alive_s=600)
+        def first(x): return x
+        @app.function(memory_gb=3, warm=0)
+        def second(x): return x
+        app.node("n", vcpus=4, memory_gb=4)
+        app.workflow("first", first)
+        app.workflow("second", second)
     """
 
     async def test():
-        async with served(tmp_path, source) as app:
-            if make_limiter().kind == "affinity":
-                pytest.skip("without control groups a node's speed is not limited")
-            app.runtime.order(Scale("spin", 1))
-            app.runtime.order(Move("spin", "fast"))
-            nodes = app.runtime.tally.nodes
-            await until(lambda: [node.instances for node in nodes()] == [1, 0])
-            fast = await app.call("spin", 0.2)
-            app.runtime.order(Move("spin", "slow"))
-            await until(lambda: [node.instances for node in nodes()] == [0, 1])
-            slow = await app.call("spin", 0.2)
-            assert (fast.outcome, slow.outcome) == ("completed", "completed")
-            assert slow.run_s > 0.5  # 0.2 s of work in a quarter of a core, however fast that is
+        traits = Traits(start_s=(0.2, 0.2), end_s=(1.5, 1.5))
+        async with served(source, traits=traits) as app:
+            loop = app.cluster.loop
+            began = loop.time()
+            assert await app.answer("second", 1) == 1
+            assert 1.7 <= loop.time() - began < 1.9  # 1.5 s until the other is gone, then 0.2 s to start
 
     run(test)
 
 
-def test_requests_that_are_open_at_the_end_are_told_also_the_newest(tmp_path):
+def test_requests_that_are_open_at_the_end_are_told_also_the_newest():
     source = """
-        import time
         @app.function()
         def slow(x):
-            time.sleep(5)
+            sleep(5)
             return x
         app.workflow("slow", slow)
     """
 
     async def test():
-        async with served(tmp_path, source) as app:
+        async with served(source) as app:
             _, old = app.begin("slow", 1)
             await asyncio.sleep(0.1)
             _, new = app.begin("slow", 2)  # the controller has not heard of it when the end comes
@@ -358,13 +379,69 @@ def test_requests_that_are_open_at_the_end_are_told_also_the_newest(tmp_path):
     run(test)
 
 
-def test_nothing_is_left_when_it_is_closed(tmp_path):
+def test_a_drained_runtime_has_answered_everything():
     async def test():
-        async with served(tmp_path, COMPOSED) as app:
-            pids = [pid for name in ("double", "negate", "numbers") for pid in app.pids(name)]
-            assert pids
-            folder = app.store.folder
-        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-        assert not folder.exists()
+        async with served(SLOW.format(retries=0)) as app:
+            futures = [app.begin("slow", number)[1] for number in range(5)]
+            await app.runtime.drained()
+            assert [future.result().outcome for future in futures] == ["completed"] * 5
+
+    run(test)
+
+
+def test_a_lost_node_takes_nothing_with_it_and_is_used_again_when_it_is_back():
+    source = """
+        @app.function(warm=0)
+        def slow(x):
+            sleep(0.5)
+            return x
+        app.node("a", vcpus=1)
+        app.node("b", vcpus=1)
+        app.workflow("slow", slow)
+    """
+
+    async def test():
+        async with served(source) as app:
+            futures = [app.begin("slow", number)[1] for number in range(6)]
+            await until(lambda: app.runtime.tally.functions()[0].busy == 2)
+            app.cluster.lose("a", 5.0)
+            endings = [await asyncio.wait_for(future, 60) for future in futures]
+            assert [ending.outcome for ending in endings] == ["completed"] * 6
+            assert [app.store.read(ending.value) for ending in endings] == list(range(6))
+            assert any("node a was lost: its connection was reset" in line for line in app.log)
+            await asyncio.sleep(6)
+            more = [app.begin("slow", number)[1] for number in range(4)]
+            await until(lambda: len(app.cluster.nodes["a"].instances) == 1)
+            assert [(await future).outcome for future in more] == ["completed"] * 4
+
+    run(test)
+
+
+def test_a_frozen_node_is_given_up_its_work_done_elsewhere_and_its_late_answer_dropped():
+    ran = []
+    source = """
+        @app.function(warm=1)
+        def slow(x):
+            ran.append(x)
+            sleep(0.5)
+            return [len(ran), x]
+        app.node("a", vcpus=1)
+        app.node("b", vcpus=1)
+        app.workflow("slow", slow)
+    """
+
+    async def test():
+        async with served(source, names={"ran": ran}) as app:
+            (key,) = app.keys("slow")
+            node = app.cluster.instances()[key].spec.node
+            _, future = app.begin("slow", 7)
+            await until(lambda: ran == [7])
+            app.cluster.freeze(node, 10.0)
+            ending = await asyncio.wait_for(future, 60)
+            assert app.store.read(ending.value) == [2, 7]  # of the second run, not of the first
+            assert 2.0 <= ending.latency_s < 4.0
+            await asyncio.sleep(15)
+            assert app.runtime._instances._provider.late == 1
+            assert app.runtime.tally.workflows(0.0, {})[0].completed == 1
 
     run(test)

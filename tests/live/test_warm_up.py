@@ -1,17 +1,15 @@
-"""Examples run before an app is served, on real processes, and nothing else hears of it."""
+"""Examples run before an app is served, and nothing else hears of it."""
 
 import asyncio
 
 import pytest
-from runtimes import run, served
+from virtual_runtimes import run, served
 
 from fairlead.app import App
 
 NOTING = """
-    import os, time
-
     def note(name, x):
-        with open("calls", "a") as file: print(name, x, file=file)
+        calls.append((name, x))
 
     @app.function()
     def first(x):
@@ -39,16 +37,12 @@ NOTING = """
 """
 
 
-def calls(folder):
-    path = folder / "calls"
-    return sorted(line.split() for line in path.read_text().splitlines()) if path.exists() else []
+def test_examples_run_once_before_the_app_is_served_and_are_not_counted():
+    calls = []
 
-
-def test_examples_run_once_before_the_app_is_served_and_are_not_counted(tmp_path, monkeypatch):
     async def test():
-        async with served(tmp_path, NOTING) as app:
-            once = [["bad", "7"], ["first", "5"], ["second", "5"], ["second", "6"]]
-            assert calls(tmp_path) == once
+        async with served(NOTING, names={"calls": calls}) as app:
+            assert sorted(calls) == [("bad", 7), ("first", 5), ("second", 5), ("second", 6)]
             assert any("bad failed on an example: ValueError: not with this example" in line for line in app.log)
             assert any("third failed on an example: it has no instance before" in line for line in app.log)
             assert [workflow.offered for workflow in app.runtime.tally.workflows(0.0, {})] == [0, 0, 0]
@@ -57,36 +51,31 @@ def test_examples_run_once_before_the_app_is_served_and_are_not_counted(tmp_path
             assert list(app.store.folder.iterdir()) == []
             assert len(await app.answer("without", 1)) == 200_000
 
-    monkeypatch.chdir(tmp_path)
     run(test)
 
 
 @pytest.mark.parametrize("how", ["app", "operator"])
-def test_examples_need_not_run(tmp_path, monkeypatch, how):
+def test_examples_need_not_run(how):
     source = NOTING + ("    app.warm_up = False\n" if how == "app" else "")
+    calls = []
 
     async def test():
-        async with served(tmp_path, source, warms_up=how == "app"):
-            assert calls(tmp_path) == []
+        async with served(source, names={"calls": calls}, warms_up=how == "app"):
+            assert calls == []
 
-    monkeypatch.chdir(tmp_path)
     run(test)
 
 
-def test_an_example_that_takes_too_long_or_kills_its_instance_does_not_keep_the_app_from_being_served(
-    tmp_path, monkeypatch
-):
+def test_an_example_that_takes_too_long_or_kills_its_instance_does_not_keep_the_app_from_being_served():
     source = """
-        import os, time
-
         @app.function()
         def slow(x):
-            if x == "example": time.sleep(60)
+            if x == "example": sleep(60)
             return x
 
         @app.function()
         def dies(x):
-            if x == "example": os._exit(3)
+            if x == "example": die("it exited with code 3")
             return x
 
         app.node("n", vcpus=8)
@@ -95,10 +84,9 @@ def test_an_example_that_takes_too_long_or_kills_its_instance_does_not_keep_the_
     """
 
     async def test():
-        monkeypatch.setattr("fairlead.engine.live.warmup.LIMIT_S", 1.0)
-        async with served(tmp_path, source) as app:
+        async with served(source) as app:
             assert any("dies failed on an example: it exited with code 3" in line for line in app.log)
-            assert any("the examples took more than 1 s" in line for line in app.log)
+            assert any("the examples took more than 30 s" in line for line in app.log)
             assert await asyncio.wait_for(app.answer("slow", 1), 20) == 1
             assert await asyncio.wait_for(app.answer("dies", 2), 20) == 2
 

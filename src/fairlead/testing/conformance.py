@@ -370,6 +370,7 @@ class _Watched(_Wrapper):
 
     scenario: Scenario
     calls: int = 0
+    seen: dict[int, object] = dataclasses.field(default_factory=dict)
 
     def decide(self, view: View) -> Iterator[Action]:
         return self._watch(view, self.inner.decide(view))
@@ -386,7 +387,7 @@ class _Watched(_Wrapper):
         if self.calls > _LOOKS:
             yield from actions
             return
-        check_frozen(view, self.scenario)
+        check_frozen(view, self.scenario, self.seen)
         before = look(view, self.scenario)
         for action in actions:
             changed = same(before, look(view, self.scenario))

@@ -25,6 +25,7 @@ from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.instances import Instances
 from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
+from fairlead.engine.live.replytime import ReplyTime
 from fairlead.engine.live.routes import Route
 from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
 from fairlead.engine.live.tally import Tally
@@ -117,6 +118,7 @@ class Runtime:
         self._is_in_turn = False
         self._is_giving_up = False
         self._is_closed = False  # nothing is started any more, whatever is heard of instances
+        self._has_answered = False  # in this turn
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._idle: asyncio.Event = asyncio.Event()
@@ -126,6 +128,7 @@ class Runtime:
         self.policy_errors = 0
         self._refused = 0
         dispatcher = make_policy(scenario.policy.name, scenario.policy.parameters)
+        self._reply_time = ReplyTime(dispatcher)
         own = scenario.scaler
         scaler = None if own is None else make_policy(own.name, own.parameters)
         names = (scenario.policy.name, own.name if own else "scaler")
@@ -281,7 +284,7 @@ class Runtime:
     def _begin(self, state: OpenRequest, items: int) -> None:
         self._open[state.request.id] = state
         self._idle.clear()
-        self._note(ev.Arrived(state.request, items))
+        self._note(ev.Arrived(self._reply_time.before(state.request), items))
 
     def _unpark(self) -> None:
         """Let asynchronous requests begin that came while a function was held at zero, once it is not any more.
@@ -509,8 +512,11 @@ class Runtime:
                 id = event.request.id
                 self._open[id].core = controller.requests.get(id)
         act = self._act
-        for effect in effects:
+        for effect in sorted(effects, key=lambda one: type(one) is not fx.RunBatch):  # no instance waits for answers
             act[type(effect)](effect)
+        if self._has_answered:  # what was woken by the answers runs before what is asked for now
+            self._has_answered = False
+            self._loop.call_soon(lambda: self._reply_time.observe(self.now - now))
         if self._cancelled:
             cancelled, self._cancelled = self._cancelled, []
             for request in cancelled:
@@ -580,7 +586,8 @@ class Runtime:
             self._vcpus[effect.instance] = vcpus
             self._instances.resize(effect.instance, vcpus)
         predicted_s = self.tally.predict_s(effect.function, effect.configuration, effect.node)
-        keys, inputs = self._transit.begin(effect, instance.start, instance.cold_s, self.now, predicted_s)
+        # Its time counts from the decision, as policies plan it: what the loop does before the batch is sent is part.
+        keys, inputs = self._transit.begin(effect, instance.start, instance.cold_s, effect.at, predicted_s)
         if inputs:
             self._instances.run(effect.batch, effect.instance, keys, inputs)
         else:  # all of them ended while the instance started
@@ -611,6 +618,7 @@ class Runtime:
 
     def _answer(self, effect: fx.Answer) -> None:
         state = self._open.pop(effect.request)
+        self._has_answered = True
         value: Value | None = None
         if effect.outcome == "completed":
             value = state.answer()

@@ -98,10 +98,8 @@ class Drafting:
         draft = Draft(promise)
         used: dict[Place, None] = {}
         trusted = [is_probe and durations.is_unknown(way) for way in ways]
-        seconds = [
-            durations.believed_s(view, way) if is_trusted else durations.run_s(view, way)
-            for way, is_trusted in zip(ways, trusted, strict=True)
-        ]
+        known = zip(trusted, ways, strict=True)
+        seconds = [durations.believed_s(view, way) if one else durations.run_s(view, way) for one, way in known]
         least_s = [run_s + calendar.least_cold_s(way) for way, run_s in zip(ways, seconds, strict=True)]
         rest_s = dag.rest_s(least_s)
         limit = request.deadline * (1 + _TOLERANCE) if is_hasty else inf
@@ -241,7 +239,7 @@ class Drafting:
             place, chain = seat.place, seat.chain
             if only is not None and place is not only:
                 continue
-            if is_rehearsing and seat.is_starting(now):
+            if is_rehearsing and seat.free_at > now and not seat.is_busy:  # it starts
                 at = seat.rehearsed_until
             else:
                 at = chain[-1].end if chain else seat.free_at

@@ -114,10 +114,11 @@ def is_warm_at(seat: Seat, start: float, now: float) -> bool:
     Where other bookings count on seats of the same pool, each may be left with the least recently used instance.
     """
     keep_alive_s = seat.way.keep_alive_s
-    # A run may end sooner than planned or not be needed at all, and its instance expire sooner.
-    is_used = seat.is_busy or any(booking.is_sure for booking in seat.chain)
-    if start >= (now if is_used else seat.free_at) + keep_alive_s:
-        return False
+    if start >= min(now, seat.free_at) + keep_alive_s:
+        # A run may end sooner than planned or not be needed at all, and its instance expire sooner.
+        is_used = seat.is_busy or any(booking.is_sure for booking in seat.chain)
+        if start >= (now if is_used else seat.free_at) + keep_alive_s:
+            return False
     oldest, latest, has_rivals = inf, start, False
     for other in seat.place.pools[seat.pool]:
         if other.chain or other.is_busy or other.free_at + keep_alive_s > now:

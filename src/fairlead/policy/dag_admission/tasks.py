@@ -36,6 +36,7 @@ class Way:
         self.needs_device = configuration.vgpus > 0
         self.usd_per_s = site.cluster.price.usd_per_s(configuration.vcpus, configuration.vgpus)
         self.larger: tuple[Way, ...] = ()
+        self._holding: dict[int, Way | None] = {}  # by number of members
         self.has_seats = self.cold_s > 0 and function.keep_alive_s > 0
         vcpus, vgpus = milli(configuration.vcpus), milli(configuration.vgpus)
         memory = mebi(configuration.memory_gb or function.memory_gb)
@@ -66,7 +67,10 @@ class Way:
 
     def holding(self, members: int) -> "Way | None":
         """The way with the share of this one and the smallest batch that holds this number; None if it is too large."""
-        return next((way for way in (self, *self.larger) if way.configuration.batch >= members), None)
+        if members not in self._holding:
+            ways = (self, *self.larger)
+            self._holding[members] = next((way for way in ways if way.configuration.batch >= members), None)
+        return self._holding[members]
 
     def pool(self, device: int | None) -> Pool:
         """Which instances could stand in for one of this: the controller resizes vCPUs in place."""

@@ -40,6 +40,11 @@ _MOST_RANKED = 48
 _ENTRIES = np.arange(GRID + 1)  # of a table
 
 
+def reply_s(given_s: float) -> float:
+    """Time that is kept of `given_s` seconds for the answer to leave."""
+    return min(_REPLY_S, _MOST_REPLY * given_s)
+
+
 class Step:
     """One stage of a workflow in the model, with its table of costs."""
 
@@ -73,7 +78,7 @@ class Step:
         """Have the table reach so far; it must be worked out then."""
         self.slo_s = slo_s
         self.grid_s = slo_s / GRID
-        self.reply_s = min(_REPLY_S, _MOST_REPLY * slo_s)
+        self.reply_s = reply_s(slo_s)
 
     def tabulate(self, surcharges: Reals, rate: float) -> None:
         """Work out the table, after those of the stages that follow."""

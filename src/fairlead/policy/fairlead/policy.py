@@ -21,7 +21,7 @@ from fairlead.policy.fairlead.growth import Growth
 from fairlead.policy.fairlead.ingredients import check_ingredients
 from fairlead.policy.fairlead.lines import Line
 from fairlead.policy.fairlead.menu import Menu, Supply
-from fairlead.policy.fairlead.outlook import Flow, Outlook, Step
+from fairlead.policy.fairlead.outlook import Flow, Outlook, Step, reply_s
 from fairlead.policy.fairlead.reasons import Started, over_budget, too_expensive, too_late
 from fairlead.policy.fairlead.sizes import choose_sizes, holds_slices
 from fairlead.policy.fairlead.warming import Warming
@@ -83,6 +83,13 @@ class Fairlead(Policy):
         self._woken = -inf
         self._refreshed = 0.0
         self._sampled = -inf
+
+    def reply_s(self, given_s: float) -> float:
+        """What is kept of the time that a request is given, for its answer to leave.
+
+        The live runtime, which measures how long that takes, takes what it takes longer off deadlines.
+        """
+        return reply_s(given_s)
 
     def decide(self, view: View) -> Iterator[Action]:
         now = view.now

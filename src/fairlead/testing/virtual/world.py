@@ -141,6 +141,7 @@ class VirtualWorld:
         provider: The gateway's side of the cluster, for tests that put another in its place.
         writer: What writes the journal, likewise.
         settings: Of the gateway.
+        max_open: Requests that the journal holds.
     """
 
     def __init__(
@@ -156,6 +157,7 @@ class VirtualWorld:
         provider: Callable[[VirtualCluster], VirtualProvider] = VirtualProvider,
         writer: type[InlineWriter] = InlineWriter,
         settings: Mapping[str, Any] = {},
+        max_open: int = 100_000,
     ) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
@@ -176,6 +178,7 @@ class VirtualWorld:
         self._apps = dict(apps)
         self._makers: dict[str, Callable[[], App]] = {}  # by snapshot
         self._commit_s = commit_s
+        self._max_open = max_open
         self._writer = writer
         self._ids = count(1)
         self._disk = np.random.default_rng([seed, 2])
@@ -249,6 +252,7 @@ class VirtualWorld:
             new_id=lambda: f"{next(self._ids):032x}",
             commit_s=self._draw_commit_s,
             writer=self._writer,
+            max_open=self._max_open,
         )
 
     def trace(self, line: str) -> None:
