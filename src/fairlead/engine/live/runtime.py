@@ -30,7 +30,7 @@ from fairlead.engine.live.routes import Route
 from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
 from fairlead.engine.live.tally import Tally
 from fairlead.engine.live.transit import Done, OpenRequest, Transit
-from fairlead.engine.live.values import MOST_ITEMS, Ending, Outcome, Result, Value
+from fairlead.engine.live.values import LOST_INPUT, MOST_ITEMS, Ending, Outcome, Result, Value
 from fairlead.engine.live.warmup import WarmUp
 from fairlead.engine.live.watch import NodeWatch
 from fairlead.errors import ConfigError, FairleadError, Fault, PolicyError
@@ -646,6 +646,7 @@ class Runtime:
             deadline=request.deadline,
             value=value,
             reason=reason,
+            code="value_lost" if outcome == "failed" and (reason or "").startswith(LOST_INPUT) else None,
             retry_after_s=retry_after_s,
             cost_usd=core.cost_usd if core else 0.0,
             promised=core.promised if core else None,
