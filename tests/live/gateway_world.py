@@ -22,7 +22,7 @@ from fairlead.engine.live.gateway import Settings
 from fairlead.engine.live.gateway.server import serve
 from fairlead.engine.live.journal import Journal
 from fairlead.engine.live.status import AppStatus, FunctionStatus, Status, WorkflowStatus
-from fairlead.engine.live.values import Ending, Value, decode, encode
+from fairlead.engine.live.values import Ending, LostValueError, Value, decode, encode
 from fairlead.errors import AmbiguousNameError, DuplicateNameError, UnknownNameError
 
 
@@ -100,6 +100,8 @@ class SmallHost:
         try:
             given = self.functions[full](decode(value), allowed_s)
             ending |= {"outcome": "completed", "value": encode(given), "cost_usd": 0.25}
+        except LostValueError as error:
+            ending |= {"outcome": "failed", "reason": str(error), "code": "value_lost"}
         except Refuse as refusal:
             ending |= {"outcome": refusal.outcome, "reason": str(refusal), "retry_after_s": refusal.retry_after_s}
         except Exception as error:

@@ -17,6 +17,8 @@ import pytest
 from gateway_world import Refuse, Running, SmallHost, running, wait_until
 from small_disks import fill, mounted
 
+from fairlead.engine.live.values import LostValueError
+
 ATTEMPTS: list[int] = []
 
 
@@ -31,7 +33,23 @@ def always_busy(value, _):
     raise Refuse("rejected", "busy", 5.0)
 
 
+LOSSES = []
+
+
+def lost_twice(value, _):
+    LOSSES.append(value)
+    if len(LOSSES) < 3:
+        raise LostValueError("an input cannot be read: node a is gone")
+    return value
+
+
+def always_lost(value, _):
+    raise LostValueError("an input cannot be read: node a is gone")
+
+
 FUNCTIONS = {
+    "shop.lost": lost_twice,
+    "shop.gone": always_lost,
     "shop.echo": lambda value, _: value,
     "shop.limit": lambda value, deadline_s: None if deadline_s == float("inf") else deadline_s,
     "shop.boom": lambda value, _: 1 / value,
@@ -118,6 +136,21 @@ def test_a_refused_one_is_handed_over_again_until_it_is_taken(gateway):
     state = final(gateway, url)
     assert (state["state"], state["attempts"]) == ("completed", 1)
     assert ATTEMPTS == [9, 9, 9]
+
+
+def test_one_whose_values_were_lost_with_a_node_runs_again_from_its_input(gateway):
+    LOSSES.clear()
+    assert final(gateway, accept(gateway, "lost", 7).json()["status_url"])["state"] == "completed"
+    assert LOSSES == [7, 7, 7]
+    state = final(gateway, accept(gateway, "gone", 7).json()["status_url"])  # not for ever
+    assert (state["state"], state["reason"]) == ("failed", "an input cannot be read: node a is gone")
+    assert gateway.host.calls.count("shop.gone") == 4
+
+
+def test_a_caller_that_waits_is_told_that_a_node_was_lost(gateway):
+    answer = gateway.send("POST", "/v1/workflows/gone", {"input": 7})
+    assert (answer.status, answer.code) == (503, "value_lost")
+    assert "retry-after" in answer.headers
 
 
 def test_a_refused_one_whose_deadline_is_nearer_than_the_next_try_ends(gateway):

@@ -71,7 +71,7 @@ def agent(
     node = _node(name or socket.gethostname().partition(".")[0], kind, vcpus, memory, speed)
     files = TlsFiles(certfile=_path(certfile), keyfile=_path(keyfile), cacert=_path(cacert))
     _check_files(files, gateway)
-    token = _token(token_file, take_secrets())
+    token = _token(token_file, os.environ)
     with listen_on(_listen_address(listen, gateway, files), "--listen") as listening:
         order = AgentOrder(
             join=gateway,
@@ -81,6 +81,7 @@ def agent(
             tls=files,
             limits=limits,
         )
+        take_secrets()  # functions can read the environment of every process of their user
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_run(order, listening))

@@ -210,6 +210,11 @@ def names(value: Value) -> Iterator[str]:
                 yield from names(part)
 
 
+def is_elsewhere(value: Value) -> bool:
+    """Whether a part of a value may lie on another node, so that reading it takes a network."""
+    return not isinstance(value, bytes) and any("@" in text for text in names(value))
+
+
 def _write(path: Path, data: bytes) -> bool:
     """Write a new file; False, and no file, if there is no room for it or the folder is gone."""
     try:

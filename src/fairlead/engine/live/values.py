@@ -36,6 +36,10 @@ class InputError(FairleadError, ValueError):
         self.code = code
 
 
+LOST_INPUT = "an input cannot be read: "
+"""Begins the error of an invocation whose input was lost with the node that held it."""
+
+
 class LostValueError(FairleadError):
     """A value cannot be read any more: the node that holds it is gone, or does not have it."""
 

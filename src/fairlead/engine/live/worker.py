@@ -22,7 +22,7 @@ from typing import Protocol
 import fairlead
 from fairlead.app import App, AppFunction, load_app
 from fairlead.engine.live.store import Elsewhere, Store
-from fairlead.engine.live.values import MOST_ITEMS, LostValueError, Result, Value, encode
+from fairlead.engine.live.values import LOST_INPUT, MOST_ITEMS, LostValueError, Result, Value, encode
 from fairlead.engine.live.wire import Batch, Begin, Channel, Dial, Done, Failed, Ready
 from fairlead.errors import FairleadError
 
@@ -98,7 +98,7 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
         with _only_this_process():
             outputs = call(function, arguments)
     except LostValueError as error:
-        return _all_failed(batch, 0.0, _sendable(f"an input cannot be read: {error}"))
+        return _all_failed(batch, 0.0, _sendable(f"{LOST_INPUT}{error}"))
     except Exception as error:
         work_s = perf_counter() - began
         traceback.print_exc()

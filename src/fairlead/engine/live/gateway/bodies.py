@@ -11,8 +11,10 @@ import numpy as np
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.schemas import MOST_MS
+from fairlead.engine.live.gateway.served import Served
 from fairlead.engine.live.json_steps import json_in_steps
-from fairlead.engine.live.values import decode, encode, to_json
+from fairlead.engine.live.store import is_elsewhere
+from fairlead.engine.live.values import Value, decode, encode, to_json
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -104,6 +106,12 @@ def raw_value(kind: str, body: bytes, max_containers: int = MOST_CONTAINERS) -> 
         except UnicodeDecodeError as error:
             raise Problem(400, "invalid_body", f"The body is not UTF-8 text: {error}.") from None
     return body
+
+
+def reading_bytes(host: Served, value: Value) -> int:
+    """The size of a value, for `off_loop`: one that lies on another node counts as large."""
+    size = host.size_bytes(value)
+    return max(size, _SMALL_BYTES + 1) if is_elsewhere(value) else size
 
 
 async def off_loop(size_bytes: int, work: Callable[..., R], *arguments: object) -> R:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from fairlead.engine.live.gateway.asynchronous import Acceptance, accept, prefers_async
-from fairlead.engine.live.gateway.bodies import deadline_s, json_form, off_loop, read_json, to_value
+from fairlead.engine.live.gateway.bodies import deadline_s, json_form, off_loop, read_json, reading_bytes, to_value
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.replies import Reply
 from fairlead.engine.live.gateway.schemas import Answered, Call
 from fairlead.engine.live.gateway.served import Accepted, Served
-from fairlead.engine.live.values import Ending
+from fairlead.engine.live.values import Ending, LostValueError
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.app import Gateway
@@ -76,14 +76,22 @@ async def output(host: Served, ending: Ending, form: Callable[[object], T]) -> T
     if ending.outcome != "completed" or value is None:
         raise refusal(ending)
     try:
-        return await off_loop(host.size_bytes(value), lambda: form(host.read(value)))
+        return await off_loop(reading_bytes(host, value), lambda: form(host.read(value)))
+    except LostValueError as error:
+        raise _lost(str(error)) from None
     finally:
         host.release(value)
+
+
+def _lost(because: str) -> Problem:
+    return Problem(503, "value_lost", f"A node was lost: {because}.", reason=because, retry_after_s=1.0)
 
 
 def refusal(ending: Ending) -> Problem:
     """What the client is told of a request that was not completed."""
     because = ending.reason or "no reason given"
+    if ending.code == "value_lost":
+        return _lost(because)
     if ending.outcome == "failed" and ending.code is not None:
         return Problem(422, ending.code, f"The request failed: {because}.", reason=ending.reason)
     if ending.outcome == "failed":

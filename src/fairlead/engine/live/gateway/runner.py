@@ -14,14 +14,16 @@ from math import inf
 import msgspec
 
 from fairlead.engine.live.clock import REAL, Clock
-from fairlead.engine.live.gateway.bodies import off_loop
+from fairlead.engine.live.gateway.bodies import off_loop, reading_bytes
 from fairlead.engine.live.gateway.intake import Intake
 from fairlead.engine.live.gateway.served import Accepted
 from fairlead.engine.live.journal import Final, Journal, JournalFullError, Pending
-from fairlead.engine.live.values import Ending
+from fairlead.engine.live.values import Ending, LostValueError
 from fairlead.errors import FairleadError, UnknownNameError
 
 _LONGEST_PAUSE_S = 30.0
+_MOST_LOSSES = 3  # runs of a request anew because a value was lost with its node
+_LOSS_PAUSE_S = 0.1
 _FIRST_WINDOW = 32  # requests that run at once before any has come back
 _MOST_HELD_BYTES = 256 << 20  # inputs of what runs; the others stay on disk
 _READS_AT_ONCE = 4
@@ -251,6 +253,7 @@ class Runner:
                     await asyncio.sleep(error.retry_after_s)
 
     async def _work(self, job: Job, run: _Run, body: bytes) -> None:
+        losses = 0
         while not self._is_stopping:
             if run.is_cancelled:
                 self._end(job, run, _BY_CLIENT)
@@ -264,9 +267,16 @@ class Runner:
                 self._window += 1
                 self._pump()
             pause_s = _pause_s(ending, left_s)
+            if ending.code == "value_lost" and losses < _MOST_LOSSES:
+                losses, pause_s = losses + 1, _LOSS_PAUSE_S
             if pause_s is None or run.is_cancelled:
-                await self._finish(job, run, ending)
-                return
+                try:
+                    await self._finish(job, run, ending)
+                    return
+                except LostValueError:  # the answer was lost with its node before it was read
+                    if losses >= _MOST_LOSSES:
+                        raise
+                    losses, pause_s = losses + 1, _LOSS_PAUSE_S
             run.resume_now.clear()
             timer = asyncio.get_running_loop().call_later(pause_s, run.resume_now.set)
             try:
@@ -301,7 +311,7 @@ class Runner:
         result = None
         if ending.value is not None:
             try:
-                result = await off_loop(host.size_bytes(ending.value), host.encoded, ending.value)
+                result = await off_loop(reading_bytes(host, ending.value), host.encoded, ending.value)
             finally:
                 host.release(ending.value)
         final = Final(

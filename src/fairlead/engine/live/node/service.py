@@ -8,6 +8,7 @@ none has come within the adoption window.
 import asyncio
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -128,7 +129,7 @@ class AgentService:
                     raise
                 self._log(f"the gateway at {self._order.join} refuses the token")
             except (OSError, GreetingError, _RefusedNodeError) as error:  # TimeoutError is an OSError
-                line = str(error) or "it did not answer in time"
+                line = self._explained(error)
                 if line != last_line:
                     last_line = line
                     self._log(f"cannot join the gateway at {self._order.join} yet: {line}; trying again")
@@ -137,6 +138,15 @@ class AgentService:
                 self._log(f"no gateway for {adoption_s:g} s: the instances end")
                 self._keep_only(())
             await asyncio.sleep(next(delays))
+
+    def _explained(self, error: Exception) -> str:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"its certificate is not accepted: {error.verify_message}"
+        if isinstance(error, ssl.SSLError):
+            return f"TLS failed ({error.reason or error}); --cacert is for a gateway that is served with --certfile"
+        if isinstance(error, TimeoutError):
+            return "it did not answer in time" + ("" if self._tls else "; one that speaks TLS needs --cacert")
+        return str(error)
 
     async def _join(self) -> str:
         """Dial once, and serve the gateway until the connection ends; gives the reason."""
