@@ -37,9 +37,7 @@ def systems(ray_python: Path) -> list[System]:
             label="bare reference (FIFO)",
             commands={NOOP: _reference("noop"), BATCHED: _reference("fifo")},
         ),
-        System(
-            name=REFERENCE_HOP, label="bare reference, two processes", commands={NOOP: _reference("hop")}
-        ),
+        System(name=REFERENCE_HOP, label="bare reference, two processes", commands={NOOP: _reference("hop")}),
         System(
             name=REFERENCE_DEADLINE,
             label="bare reference, deadline-aware, told the cost",

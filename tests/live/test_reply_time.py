@@ -103,7 +103,7 @@ def test_the_next_batch_is_sent_before_answers_and_its_time_counts_from_the_deci
     async def test():
         async with served(tmp_path, "    app.node('one', vcpus=1)\n" + APP.replace(", max_replicas=1", "")) as app:
             runtime, order, times = app.runtime, [], []
-            send, predict, count = runtime._backend.run, runtime.tally.predict_s, runtime.tally.batch
+            send, predict, count = runtime._instances.run, runtime.tally.predict_s, runtime.tally.batch
 
             def sent(*what):
                 order.append("sent")
@@ -117,7 +117,7 @@ def test_the_next_batch_is_sent_before_answers_and_its_time_counts_from_the_deci
                 times.append(work_s)
                 count(function, members, predicted_s, work_s)
 
-            runtime._backend.run, runtime.tally.predict_s, runtime.tally.batch = sent, slow, counted
+            runtime._instances.run, runtime.tally.predict_s, runtime.tally.batch = sent, slow, counted
             how = {"deadline_s": None, "budget_usd": None, "done": lambda _: order.append("answered")}
             for _ in range(2):
                 runtime.submit("main", encode(0.05), **how)

@@ -5,7 +5,7 @@ may hold its slice or only its memory (`held` grows), and the least recently use
 Replicas, the instances of a scaled function, use their capacity for as long as they live.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import inf, isinf
 
 from fairlead.engine.core.capacity import DeviceState, Flavour, InstanceState, NodeState, Shape, mebi, milli
@@ -297,6 +297,10 @@ class Pool:
         """
         evicted = 0 if self.endings is None else self.endings.evicted_on(node)
         return node.total - node.free, node.memory_total - node.memory_free + node.memory_held + evicted
+
+    def flavours_of(self, function: str) -> Sequence[Flavour]:
+        """The kinds of instances of a function that have been asked for so far."""
+        return self._flavours_of.get(function, ())
 
     def of(self, function: str) -> Iterable[InstanceState]:
         """The instances of a function, oldest first."""

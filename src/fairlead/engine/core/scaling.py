@@ -293,7 +293,7 @@ class Replicas:
     def reconcile(self) -> None:
         """Start what is missing, where room has come up."""
         self.is_short = False
-        for found in self.sets.values():
+        for found in list(self.sets.values()):  # one that is given back may end here
             self._reconcile(found)
 
     def drain_node(self, node: NodeState) -> None:

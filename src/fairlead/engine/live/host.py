@@ -20,12 +20,14 @@ from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import AppCode, Provider, Values
 from fairlead.engine.live.data import LocalValues
 from fairlead.engine.live.gateway.served import Accepted
-from fairlead.engine.live.instances import Instances, SharedProvider
+from fairlead.engine.live.instances import Instances, SharedProvider, overcommitted
 from fairlead.engine.live.known import KnownApp, KnownApps, Source
+from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.nodes import EmulatedNodes
 from fairlead.engine.live.providers.local import LocalProvider
 from fairlead.engine.live.records import RunHead, RunLog
 from fairlead.engine.live.runtime import Runtime
+from fairlead.engine.live.sharing import Seat, Sharing
 from fairlead.engine.live.status import AppStatus, MonitorStatus, Status
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.transit import Done
@@ -54,7 +56,8 @@ class Options:
     """How apps are served, where their own files do not say.
 
     `policy` and `scaler` win over what an app names; without a `policy`, its parameters go to the app's own. Of nodes,
-    `overcommit` says how many times their vCPUs they promise; None leaves them as they are. `limits` is a kind of
+    `overcommit` says how many times their vCPUs they promise; None leaves them as they are. `weights` says what part of
+    them an app gets where all want more than there is; 1 where it does not. `limits` is a kind of
     limiter; None for the best that works here. `nodes` take the place of those that apps ask for. `is_watched` says
     whether the monitor watches the nodes; None for where there is a scaler. `warms_up` says whether the examples of
     apps run before they are served. After a restart (`is_restart`) what cannot be started now is tried again, not given
@@ -66,6 +69,7 @@ class Options:
     scaler: PolicyChoice | None = None
     control_period_s: float | None = None
     overcommit: float | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
     limits: str | None = None
     nodes: EmulatedNodes | None = None
     is_watched: bool | None = None
@@ -122,7 +126,8 @@ class Host:
         self._values: Values = values or LocalValues(self._store)
         if provider is None:
             provider = LocalProvider(self._store, emulated=options.nodes, limits=options.limits)
-        self._shared = SharedProvider(provider)
+        self._sharing = Sharing(clock.now)
+        self._shared = SharedProvider(provider, self._sharing, options.overcommit)
         self._apps: dict[str, _Deployment] = {}
         self._former: dict[str, list[_Deployment]] = {}  # generations that finish what they have
         self._generation = _last_run(state)  # numbers go on where a former gateway ended, so that no id comes twice
@@ -341,6 +346,7 @@ class Host:
                 is_watched=watched,
                 max_items=self._options.max_items,
                 warms_up=self._options.warms_up,
+                seat=self._seat(manifest.name, generation, scenario),
                 clock=self._clock,
             )
             try:
@@ -355,6 +361,10 @@ class Host:
             raise
         return _Deployment(source, generation, runtime)
 
+    def _seat(self, app: str, generation: int, scenario: Scenario) -> Seat:
+        weight = self._options.weights.get(app, 1.0)
+        return Seat(self._sharing, generation, app, weight, Needs(scenario).least, scenario.cluster.nodes)
+
     def _scenario(self, source: Source) -> Scenario:
         manifest = source.snapshot.manifest
         own = {**manifest.parameters, **self._options.policy_parameters}
@@ -368,7 +378,8 @@ class Host:
         cluster = Cluster(nodes=self._shared.inventory.nodes) if is_given else None
         scenario = scenario_of(manifest, profiles=profiles_of(source.snapshot), cluster=cluster)
         if self._options.overcommit is not None:
-            scenario = replace(scenario, cluster=_overcommitted(scenario.cluster, self._options.overcommit))
+            nodes = overcommitted(scenario.cluster.nodes, self._options.overcommit)
+            scenario = replace(scenario, cluster=msgspec.structs.replace(scenario.cluster, nodes=nodes))
         period_s = self._options.control_period_s or scenario.control_period_s
         return replace(scenario, policy=policy, scaler=self._options.scaler, control_period_s=period_s)
 
@@ -455,11 +466,6 @@ class Host:
             }
             in_use = [deployment.source.file for deployment in self._all()]
             await asyncio.to_thread(self._known.write, self._generation, self._unserved | served, in_use)
-
-
-def _overcommitted(cluster: Cluster, overcommit: float) -> Cluster:
-    nodes = tuple(msgspec.structs.replace(node, overcommit=overcommit) for node in cluster.nodes)
-    return msgspec.structs.replace(cluster, nodes=nodes)
 
 
 def _last_run(state: Path) -> int:

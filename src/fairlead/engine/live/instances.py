@@ -5,8 +5,10 @@ given out.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
+
+import msgspec
 
 from fairlead.engine.live.contracts import (
     AppCode,
@@ -19,6 +21,7 @@ from fairlead.engine.live.contracts import (
     Values,
 )
 from fairlead.engine.live.limits import Usage
+from fairlead.engine.live.sharing import Sharing
 from fairlead.engine.live.values import MOST_ITEMS, Result, Value
 from fairlead.engine.live.wire import Batch, Done, Failed, Ready
 from fairlead.model import Configuration, Node
@@ -71,11 +74,24 @@ class Reports(Protocol):
         ...
 
 
-class SharedProvider:
-    """One provider, and the deployments that use it."""
+def overcommitted(nodes: Iterable[Node], overcommit: float) -> tuple[Node, ...]:
+    """The same nodes, which promise so many times their vCPUs."""
+    return tuple(msgspec.structs.replace(node, overcommit=overcommit) for node in nodes)
 
-    def __init__(self, provider: Provider) -> None:
+
+class SharedProvider:
+    """One provider, and the deployments that use it.
+
+    Args:
+        provider: Where instances live.
+        sharing: Shares the nodes between deployments, and so hears of them too; None where there is one deployment.
+        overcommit: How many times their vCPUs nodes promise; None leaves them as they are.
+    """
+
+    def __init__(self, provider: Provider, sharing: Sharing | None = None, overcommit: float | None = None) -> None:
         self.provider = provider
+        self._sharing = sharing
+        self._overcommit = overcommit
         self.inventory = Inventory(())
         self._deployments: dict[int, Instances] = {}
         self._orphans: dict[str, InstanceSpec] = {}  # instances of a former gateway that no deployment has claimed
@@ -158,15 +174,21 @@ class SharedProvider:
 
     def node_joined(self, node: Node) -> None:
         """A node can be used."""
+        node = self._promising(node)
         self._set_nodes({**self._nodes(), node.name: node})
         for deployment in list(self._deployments.values()):
             deployment.reports.node_joined(node)
+        if self._sharing is not None:
+            self._sharing.node_joined(node)
 
     def node_changed(self, node: Node) -> None:
         """A node has other capacities."""
+        node = self._promising(node)
         self._set_nodes({**self._nodes(), node.name: node})
         for deployment in list(self._deployments.values()):
             deployment.reports.node_changed(node)
+        if self._sharing is not None:
+            self._sharing.node_changed(node)
 
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone."""
@@ -176,6 +198,11 @@ class SharedProvider:
             self._links.pop(key, None)
         for deployment in list(self._deployments.values()):
             deployment.node_lost(name, reason)
+        if self._sharing is not None:
+            self._sharing.node_lost(name)
+
+    def _promising(self, node: Node) -> Node:
+        return node if self._overcommit is None else overcommitted((node,), self._overcommit)[0]
 
     def _nodes(self) -> dict[str, Node]:
         return {node.name: node for node in self.inventory.nodes}
@@ -237,7 +264,8 @@ class Instances:
     async def open(self, reports: Reports) -> None:
         """Get ready to start instances; adopts those of a former gateway that run the same code.
 
-        Idle ones are adopted when this returns; one that is busy, as soon as it is not.
+        One that does not say in time that it is ready has ended when this returns: whatever it still did was for the
+        former gateway, and until it is gone, what it holds cannot be promised.
         """
         self.reports = reports
         self._loop = asyncio.get_running_loop()
@@ -249,6 +277,11 @@ class Instances:
                 self.connected(spec.key, link)
         until = self._loop.time() + _ADOPTION_S
         while self._adopting and self._loop.time() < until:
+            await asyncio.sleep(_ADOPTION_S / 50)
+        for key, adoptee in self._adopting.items():
+            adoptee.is_late = True
+            self._provider.stop(key, 0.0)
+        while self._adopting:
             await asyncio.sleep(_ADOPTION_S / 50)
 
     def places(self) -> Sequence[Place]:
@@ -425,7 +458,7 @@ class Instances:
     def adopt(self, adoptee: "_Adoptee", message: Ready | Failed | Done) -> None:
         """An instance of a former gateway has said that it is ready."""
         key = adoptee.spec.key
-        if self._adopting.get(key) is not adoptee or isinstance(message, Done):
+        if self._adopting.get(key) is not adoptee or adoptee.is_late or isinstance(message, Done):
             return
         instance = self.reports.adopted(adoptee.spec) if isinstance(message, Ready) else None
         if instance is None or adoptee.link is None:
@@ -480,13 +513,14 @@ class _Member:
 class _Adoptee:
     """An instance of a former gateway, until it is ready; afterwards what it says is its member's."""
 
-    __slots__ = ("_owner", "link", "member", "spec")
+    __slots__ = ("_owner", "is_late", "link", "member", "spec")
 
     def __init__(self, owner: Instances, spec: InstanceSpec) -> None:
         self._owner = owner
         self.spec = spec
         self.link: Link | None = None
         self.member: _Member | None = None
+        self.is_late = False  # it was told to end
 
     def heard(self, message: Ready | Failed | Done) -> None:
         """It said something."""

@@ -292,21 +292,34 @@ class Ledger:
         """Whether there is more than one member; a single one has everything."""
         return len(self._members) > 1
 
-    def join(self, member: int, weight: float = 1.0, least: Amount = Amount(1000)) -> None:
+    def join(
+        self,
+        member: int,
+        weight: float = 1.0,
+        least: Amount = Amount(1000),
+        nodes: Iterable[Node] | None = None,
+    ) -> None:
         """Let a member have a part from the next `settle` on.
 
         Args:
             member: Its number.
             weight: Of its claim, above 0: with twice the weight it gets twice as much where all want more.
             least: The smallest amounts with which each of its functions can run.
+            nodes: Where it may run; those that are not known yet are added. None for every node that is known.
         """
         if not weight > 0:
             raise ValueError(f"a weight must be above 0; got {weight}.")
         if member in self._members:
             raise ValueError(f"member {member} has joined already.")
         self._members[member] = _Member(weight, least)
-        for node in self._nodes.values():
-            self._add(node, member)
+        if nodes is None:
+            for found in self._nodes.values():
+                self._add(found, member)
+            return
+        for node in nodes:
+            if node.name not in self._nodes:
+                self._nodes[node.name] = _LeasedNode(node)
+            self._add(self._nodes[node.name], member)
 
     def leave(self, member: int) -> None:
         """A member has ended, and nothing of it exists any more."""
@@ -333,6 +346,7 @@ class Ledger:
             self.node_joined(node)
             return
         found.vcpus.capacity, found.memory.capacity = milli(node.capacity_vcpus), mebi(node.memory_gb)
+        found.told = dict.fromkeys(found.told, Amount(-1, -1))  # they have heard of the whole of it since
 
     def node_lost(self, name: str) -> None:
         """A node is gone."""
@@ -341,6 +355,23 @@ class Ledger:
     def lease(self, member: int, node: str) -> Amount:
         """What a member may use of a node now."""
         return self._nodes[node].told[member]
+
+    def find(self, member: int, node: str) -> Amount | None:
+        """The same; None where it has no lease."""
+        return self._nodes[node].told.get(member)
+
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that are known."""
+        return tuple(self._nodes)
+
+    def is_starved(self) -> bool:
+        """Whether some member's lease of every node is too small for its functions."""
+        for id, member in self._members.items():
+            leases = [node.told[id] for node in self._nodes.values() if id in node.told]
+            least = member.least
+            if leases and not any(each.vcpus >= least.vcpus and each.memory >= least.memory for each in leases):
+                return True
+        return False
 
     def is_over(self, member: int, uses: Mapping[str, Amount]) -> bool:
         """Whether a member uses more than its leases somewhere, so that others may wait for it."""
@@ -385,6 +416,8 @@ class Ledger:
     def _measure(self, now: float, name: str, node: _LeasedNode) -> None:
         """Note what members use and want of a node. Waiting work may go to any node, and so is wanted on each."""
         for id, member in self._members.items():
+            if id not in node.told:
+                continue
             use, more = member.demand.uses.get(name, Amount()), member.demand.more
             for resource, used, wanted in zip(node.resources, use, more, strict=True):
                 share = resource.shares[id]

@@ -169,10 +169,18 @@ class WarmPool:
             if self._counts[function] < wanted and function not in self._controller.replicas.sets:
                 self._is_short = True
                 configuration = view.profile(function).cheapest()
-                node = view.place(function, configuration)
+                # Once each function has started, none is evicted for the sake of another that nobody has asked for.
+                node = view.place(function, configuration, evicts=function in self._unready)
                 if node is not None:
                     self._order(Warm(function, configuration, node))
                     return
+
+    def missing(self) -> tuple[str, ...]:
+        """The functions that have fewer instances than are to be kept, and wait for room."""
+        if not self._is_short or self._is_scaled:
+            return ()
+        sets = self._controller.replicas.sets
+        return tuple(name for name, most in self._wanted.items() if self._counts[name] < most and name not in sets)
 
     def _check_room(self) -> None:
         """Say so, rather than wait for ever, where not even the first replicas fit."""

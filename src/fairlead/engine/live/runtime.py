@@ -23,11 +23,14 @@ from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.deadlines import Deadlines
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.instances import Instances
+from fairlead.engine.live.leases import Demand
+from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
 from fairlead.engine.live.replytime import ReplyTime
 from fairlead.engine.live.routes import Route
 from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
+from fairlead.engine.live.sharing import Seat
 from fairlead.engine.live.tally import Tally
 from fairlead.engine.live.transit import Done, OpenRequest, Transit
 from fairlead.engine.live.values import LOST_INPUT, MOST_ITEMS, Ending, Outcome, Result, Value
@@ -76,6 +79,7 @@ class Runtime:
         broken: Called with a fault of ours: effects are lost, so requests would stay open for ever, and only a new
             start helps. Without it the fault is raised.
         max_items: How many items a list may give to a map stage.
+        seat: Its place in a cluster that other apps use too; None for a cluster of its own.
         clock: Where instants come from.
     """
 
@@ -92,6 +96,7 @@ class Runtime:
         is_watched: bool | None = None,
         max_items: int = MOST_ITEMS,
         warms_up: bool = True,
+        seat: Seat | None = None,
         clock: Clock = REAL,
     ) -> None:
         self._broken = broken
@@ -103,6 +108,8 @@ class Runtime:
         self.manifest = manifest
         self.scenario = scenario
         self._instances = instances
+        self._seat = seat
+        self._needs = Needs(scenario)
         self._log = log
         self._record = record
         self._routes = {spec.name: Route(spec) for spec in manifest.workflows}
@@ -171,6 +178,8 @@ class Runtime:
         self._loop = asyncio.get_running_loop()
         self._began = self._monotonic()
         self.started_unix = self._clock.wall()
+        if self._seat is not None:
+            self._seat.take(self)  # before anything starts
         await self._instances.open(self)
         await self._begin_watch()
         self._pool.fill(is_patient=is_patient, is_scaled=self._scaling is not None)
@@ -387,6 +396,8 @@ class Runtime:
             self._scaling.close()
         self._is_closed = True
         await self._instances.close()
+        if self._seat is not None:
+            self._seat.leave()
         self.controller.finish()
         if self._record is not None:
             self._record.close(self.now, self.controller.stale_events)
@@ -443,8 +454,20 @@ class Runtime:
         self._note(ev.NodeJoined(node))
 
     def node_changed(self, node: Node) -> None:
-        """A node has other capacities."""
+        """A node has other capacities. In a shared cluster the lease that follows says how much of it is this app's."""
         self._note(ev.NodeChanged(node.name, node.capacity_vcpus, node.memory_gb, node.devices))
+
+    def lease(self, node: str, vcpus: float, memory_gb: float) -> None:
+        """From now on this app may use this much of a node."""
+        self._note(ev.NodeChanged(node, vcpus, memory_gb))
+
+    def demand(self) -> Demand:
+        """What this app uses of every node, and what its waiting work could use besides."""
+        return self._needs.demand(self.controller, self._pool.missing())
+
+    def lacks_room(self) -> bool:
+        """Whether there is work that does not fit into the leases of this app."""
+        return self._needs.lacks_room(self.controller, is_short=bool(self._pool.missing()))
 
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone, with what ran there."""
@@ -528,6 +551,8 @@ class Runtime:
         if self._parked:
             self._unpark()
         self._pool.keep()
+        if self._seat is not None:
+            self._seat.turned(self)
         wake = controller.next_wake
         if wake != self._timer_at:
             self._timer_at = wake

@@ -151,6 +151,7 @@ class VirtualNode:
         self.life = 0  # counts its losses: what was planned before is void
         self.frozen_until = self.cut_until = -inf
         self._is_dialling = False
+        self._frozen: list[tuple[int, Callable[..., None], tuple[object, ...]]] = []  # what came while it stood still
         self._seen: set[str] = set()  # keys that were started here: a second start of one changes nothing
 
     # --- time ------------------------------------------------------------------------------------------------------
@@ -162,10 +163,19 @@ class VirtualNode:
     def _happen(self, life: int, call: Callable[..., None], args: tuple[object, ...]) -> None:
         if life != self.life:
             return
-        if self._loop.time() < self.frozen_until:
-            self._loop.call_at(self.frozen_until, self._happen, life, call, args, context=self._cluster.context)
+        if self._frozen or self._loop.time() < self.frozen_until:
+            self._frozen.append((life, call, args))
+        else:
+            call(*args)
+
+    def _thaw(self) -> None:
+        """Go on, in order, with what came while the node stood still."""
+        if self._loop.time() < self.frozen_until:  # it froze again meanwhile
             return
-        call(*args)
+        frozen, self._frozen = self._frozen, []
+        for life, call, args in frozen:
+            if life == self.life:
+                call(*args)
 
     # --- faults ----------------------------------------------------------------------------------------------------
 
@@ -174,6 +184,7 @@ class VirtualNode:
         if self.is_up:
             self._cluster.trace(f"node {self.name} freezes for {seconds:.3f} s")
             self.frozen_until = max(self.frozen_until, self._loop.time() + seconds)
+            self._loop.call_at(self.frozen_until, self._thaw, context=self._cluster.context)
             self._watch_silence(self.frozen_until)
 
     def cut(self, seconds: float) -> None:
@@ -193,6 +204,7 @@ class VirtualNode:
         self.instances.clear()
         self._seen.clear()
         self.frozen_until = self.cut_until = -inf
+        self._frozen.clear()
         session, self.session = self.session, 0
         gateway = self._cluster.gateway
         if gateway is not None and session:
@@ -209,6 +221,7 @@ class VirtualNode:
         now = self._loop.time()
         self.frozen_until = min(self.frozen_until, now)
         self.cut_until = min(self.cut_until, now)
+        self._thaw()
 
     def change(self, vcpus: float, memory_gb: float) -> None:
         """Have other capacities from now on."""

@@ -417,7 +417,10 @@ class _Simulation:
             runtime = deployment.runtime
             if runtime.open_requests:
                 return f"{runtime.open_requests} requests are open in generation {deployment.generation}"
-            known |= {f"{deployment.generation}.{number}" for number in runtime.controller.pool.instances}
+            members = runtime._instances._members
+            if set(members) != set(runtime.controller.pool.instances):
+                return f"the controller has {sorted(runtime.controller.pool.instances)}, the facade {sorted(members)}"
+            known |= {member.spec.key for member in members.values()}
         found = set(world.cluster.instances())
         if known != found:
             return f"the gateway knows the instances {sorted(known)}, and there are {sorted(found)}"
