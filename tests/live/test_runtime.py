@@ -8,6 +8,7 @@ from runtimes import until
 from virtual_runtimes import QUIET, run, served
 
 from fairlead.errors import ConfigError
+from fairlead.model import Node
 from fairlead.testing.virtual import Traits
 
 COMPOSED = """
@@ -443,5 +444,19 @@ def test_a_frozen_node_is_given_up_its_work_done_elsewhere_and_its_late_answer_d
             await asyncio.sleep(15)
             assert app.runtime._instances._provider.late == 1
             assert app.runtime.tally.workflows(0.0, {})[0].completed == 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fairlead"])
+@pytest.mark.parametrize(("kind", "speed"), [("slow", 0.5), ("local", 0.5)], ids=["new-kind", "other-speed"])
+def test_a_node_that_the_app_was_not_deployed_for_is_left_alone(policy, kind, speed):
+    async def test():
+        async with served(SLOW.format(retries=0), policy) as app:
+            app.runtime.node_joined(Node(name="late", kind=kind, vcpus=4, speed=speed))
+            endings = await asyncio.gather(*(app.call("slow", n) for n in range(8)))
+            assert {ending.outcome for ending in endings} <= {"completed", "rejected"}
+            assert "late" not in app.runtime.controller.nodes
+            assert any("was not deployed for" in line for line in app.log)
 
     run(test)

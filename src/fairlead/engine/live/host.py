@@ -373,6 +373,8 @@ class Host:
             what = f"{policy.name} with these parameters must know the future, which a live system does not."
             raise ConfigError(manifest.name, [Fault("policy", what)])
         is_given = not self._shared.provider.capabilities.declares
+        if is_given and not self._shared.inventory.nodes:
+            raise ConfigError(manifest.name, [Fault("nodes", "no node is connected now; deploy again when one is.")])
         cluster = Cluster(nodes=self._shared.inventory.nodes) if is_given else None
         scenario = scenario_of(manifest, profiles=profiles_of(source.snapshot), cluster=cluster)
         if self._options.overcommit is not None:

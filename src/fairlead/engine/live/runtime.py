@@ -450,7 +450,12 @@ class Runtime:
         self._note(ev.ResizeRefused(instance, vcpus))
 
     def node_joined(self, node: Node) -> None:
-        """A node can be used."""
+        """A node can be used. One of a kind that this deployment does not know is left to the next deployment."""
+        known = self.scenario.cluster.kinds.get(node.kind)
+        if known is None or known.speed != node.speed:
+            what = f"of kind {node.kind!r} with speed {node.speed:g}"
+            self._log(f"node {node.name} is {what}, which {self.manifest.name} was not deployed for: deploy it again")
+            return
         self._note(ev.NodeJoined(node))
 
     def node_changed(self, node: Node) -> None:
