@@ -236,6 +236,26 @@ def test_a_refused_resize_may_take_more_than_there_is():
     assert kinds(effects) == [fx.Answer, fx.RunBatch]
 
 
+@pytest.mark.parametrize(
+    "event", [ev.ResizeRefused(0, 2.0), ev.NodeChanged("n0", 1.0, 4.0)], ids=["refused-resize", "smaller-node"]
+)
+def test_a_start_that_was_held_back_is_given_up_when_its_room_is_gone(event):
+    it = controller(
+        functions=TWO | {"h": declared(1.0, memory_gb=1, idle_holds="memory")},
+        workflows=EITHER | {"third": ("h",)},
+        on=cluster(vcpus=2, memory_gb=4),
+    )
+    (start,) = it.handle(0.0, [arrived(0, "third")])
+    it.handle(0.0, [ev.InstanceReady(start.instance)])  # a batch runs on instance 0, with one of two vCPUs
+    evicted = run_once(it, 1.0, 1)
+    (stop,) = it.handle(2.0, [arrived(2, "other")])  # the other vCPU is for `g`, once `f` is gone
+    assert stop.instance == evicted
+    assert it.handle(2.1, [event]) == []
+    assert it.view.waiting("other", "g") == 1
+    assert it.handle(2.2, [ev.InstanceGone(evicted)]) == []
+    assert kinds(it.handle(3.0, [ev.Finished(0, 1.0)])) == [fx.Answer, fx.StartInstance]
+
+
 def test_a_terminating_replica_gives_back_the_size_it_could_not_leave():
     it = controller(on=cluster(vcpus=4), functions={"f": declared(SIZES, idle_holds="memory")})
     (start,) = it.handle(0.0, [ev.Ordered(Scale("f", 1, Configuration(vcpus=2)))])

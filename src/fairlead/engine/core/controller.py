@@ -397,6 +397,7 @@ class Controller:
             self.stale_events += 1
         else:
             self.pool.resized(instance, milli(event.vcpus), self.now)
+            self._withdraw_starts(instance.node)
 
     def _node_lost(self, event: ev.NodeLost) -> None:
         node = self.nodes.get(event.node)
@@ -444,10 +445,28 @@ class Controller:
             self.stale_events += 1
             return
         self.pool.change(node, event.vcpus, event.memory_gb, event.devices, self.now)
+        self._withdraw_starts(node)
         if self.replicas.in_use and (node.free < 0 or node.memory_free < 0):
             self.replicas.make_way(node)
         self._note_freed(node)
         self.changes.node(node.node, "changed", node.is_draining)
+
+    def _withdraw_starts(self, node: NodeState) -> None:
+        """Give up starts that are held back on a node where more is in use than it has; their work waits again."""
+        endings = self.pool.endings
+        if endings is None:
+            return
+        for instance in endings.held_back_on(node):
+            if node.free >= 0 and node.memory_free >= 0:
+                return
+            tasks = instance.tasks if instance.batch >= 0 else []
+            if tasks:
+                self.abort(instance.batch, "preempted")
+            self.end_instance(instance, "preempted")
+            for task in tasks:
+                if is_wanted(task):
+                    invocation, state, stage = task
+                    self.waiting.add(state, stage, invocation.item, invocation.attempt, self.now, invocation.copy)
 
     def _note_freed(self, node: NodeState) -> None:
         if node.name not in self.freed:  # it may be long until a dispatcher looks

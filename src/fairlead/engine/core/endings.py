@@ -72,6 +72,10 @@ class Endings:
         self._waiting[instance.id] = instance, set(evicted)
         return True
 
+    def held_back_on(self, node: NodeState) -> list[InstanceState]:
+        """The instances of a node whose start is held back, youngest first."""
+        return [instance for instance, _ in reversed(self._waiting.values()) if instance.node is node]
+
     def withdraw(self, instance: InstanceState) -> None:
         """Forget a start that was held back."""
         self._waiting.pop(instance.id, None)

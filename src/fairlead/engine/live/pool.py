@@ -5,7 +5,7 @@ again after a crash. A function that cannot start is tried again, more and more 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from fairlead.app.manifest import Manifest
@@ -165,22 +165,26 @@ class WarmPool:
             self._check_room()
             return
         view = self._controller.view
-        for function, wanted in self._wanted.items():
-            if self._counts[function] < wanted and function not in self._controller.replicas.sets:
-                self._is_short = True
-                configuration = view.profile(function).cheapest()
-                # Once each function has started, none is evicted for the sake of another that nobody has asked for.
-                node = view.place(function, configuration, evicts=function in self._unready)
-                if node is not None:
-                    self._order(Warm(function, configuration, node))
-                    return
+        for function in self._lacking():
+            self._is_short = True
+            configuration = view.profile(function).cheapest()
+            # Once each function has started, none is evicted for the sake of another that nobody has asked for.
+            node = view.place(function, configuration, "fresh", evicts=function in self._unready)
+            if node is not None:
+                self._order(Warm(function, configuration, node))
+                return
 
     def missing(self) -> tuple[str, ...]:
         """The functions that have fewer instances than are to be kept, and wait for room."""
-        if not self._is_short or self._is_scaled:
-            return ()
-        sets = self._controller.replicas.sets
-        return tuple(name for name, most in self._wanted.items() if self._counts[name] < most and name not in sets)
+        return tuple(self._lacking()) if self._is_short and not self._is_scaled else ()
+
+    def _lacking(self) -> Iterator[str]:
+        """The functions that have fewer instances than are to be kept, those included whose start is held back."""
+        for function, wanted in self._wanted.items():
+            if self._counts[function] < wanted and function not in self._controller.replicas.sets:
+                held_back = sum(instance.is_held_back for instance in self._controller.pool.of(function))
+                if self._counts[function] + held_back < wanted:
+                    yield function
 
     def _check_room(self) -> None:
         """Say so, rather than wait for ever, where not even the first replicas fit."""
