@@ -14,6 +14,7 @@ from runtimes import until
 from fairlead.engine.live.contracts import AppCode, Exit, InstanceSpec
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links import control
+from fairlead.engine.live.links.address import Address
 from fairlead.engine.live.links.asked import Asked
 from fairlead.engine.live.links.dial import dial
 from fairlead.engine.live.links.greeting import agent_credential
@@ -289,16 +290,22 @@ def _is_open(connection: socket.socket) -> bool:
 @pytest.mark.parametrize("size", [MOST_CONTROL_BYTES + 1, 1 << 13])
 def test_a_reader_cannot_announce_a_large_frame(tmp_path, size):
     async def test():
-        async with world(tmp_path) as made:
-            provider, heard = made.provider(), Heard()
-            opening = asyncio.create_task(provider.open(heard))
-            fake = Fake(made)
-            await fake.say(*([Read("1-1", 0, 10)] if size < MOST_CONTROL_BYTES else []))
-            fake.socket.sendall(size.to_bytes(4, "little") + b"x")
-            assert await fake.is_cut_off()
-            fake.socket.close()
-            opening.cancel()
-            await asyncio.gather(opening, return_exceptions=True)
-            await provider.close()
+        store = Store.make(tmp_path)
+        listening = socket.create_server(("127.0.0.1", 0))
+        hub = Hub(TOKEN, None, lambda line: None, store)
+        hub.open(listening)
+        address = Address(*listening.getsockname())
+        reader = await asyncio.to_thread(dial, address, agent_credential(TOKEN), None)
+        reader.settimeout(10)
+        if size < MOST_CONTROL_BYTES:
+            reader.sendall(pack(Read("1-1", 0, 10)))
+            assert await asyncio.to_thread(reader.recv, 1000)  # it is known as a reader now
+        reader.sendall(size.to_bytes(4, "little") + b"x")
+        with suppress(ConnectionError):
+            assert await asyncio.to_thread(reader.recv, 1000) == b""
+        reader.close()
+        await hub.close()
+        listening.close()
+        store.close()
 
     run(test)
