@@ -108,11 +108,11 @@ def report(body: bytes | memoryview) -> Ready | Failed | Done:
 class Frames:
     """Cuts what arrives into bodies of frames, of `most_bytes` each at most."""
 
-    __slots__ = ("_buffer", "_most_bytes")
+    __slots__ = ("_buffer", "most_bytes")
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._buffer = bytearray()
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
 
     def feed(self, data: bytes) -> list[bytes]:
         """The bodies that are whole now. A frame that is too large raises ValueError: the other side is broken."""
@@ -122,8 +122,8 @@ class Frames:
         start, size = 0, len(buffer)
         while size - start >= 4:
             (length,) = _LENGTH.unpack_from(buffer, start)
-            if length > self._most_bytes:
-                raise ValueError(f"a frame of {length} bytes is larger than a channel takes ({self._most_bytes}).")
+            if length > self.most_bytes:
+                raise ValueError(f"a frame of {length} bytes is larger than a channel takes ({self.most_bytes}).")
             if size - start - 4 < length:
                 break
             bodies.append(bytes(buffer[start + 4 : start + 4 + length]))

@@ -21,6 +21,7 @@ from fairlead.engine.live.links.messages import MOST_CONTROL_BYTES, Attach, Read
 from fairlead.engine.live.links.serving import Reads
 from fairlead.engine.live.links.stream import Stream
 from fairlead.engine.live.store import Store
+from fairlead.engine.live.wire import MOST_BYTES
 from fairlead.errors import ConfigError, Fault
 
 Log = Callable[[str], None]
@@ -28,6 +29,7 @@ Log = Callable[[str], None]
 MOST_UNKNOWN = 64
 """Connections that may be unknown at a time."""
 
+_MOST_READ_BYTES = 1 << 12  # of a request for a part of a value
 _LOG_EVERY_S = 5.0  # a line about refused connections
 
 
@@ -93,11 +95,14 @@ class Hub:
                 self._say(f"a connection could not be accepted: {error}")
                 await asyncio.sleep(0.05)
                 continue
-            if len(self._unknown) >= MOST_UNKNOWN:
-                next(iter(self._unknown)).cancel()
+            while len(self._unknown) >= MOST_UNKNOWN:
+                oldest = next(iter(self._unknown))
+                del self._unknown[oldest]  # it ends later: the next connection must not count on the same one
+                oldest.cancel()
             task = self._loop.create_task(self._take_in(connection))
             self._unknown[task] = None
             task.add_done_callback(self._known)
+            await asyncio.sleep(0)  # many that wait are accepted without a pause otherwise
 
     def _known(self, task: asyncio.Task[None]) -> None:
         self._unknown.pop(task, None)
@@ -112,7 +117,7 @@ class Hub:
                 await self._loop.connect_accepted_socket(lambda: visitor, connection, ssl=self._tls)
                 identity = await visitor.greeted
                 spoken: asyncio.Future[None] = self._loop.create_future()
-                stream = Stream(lambda body: None, lambda reason: None)
+                stream = Stream(lambda body: None, lambda reason: None, MOST_CONTROL_BYTES)
                 stream.heard = lambda body: self._pass_on(body, identity, stream, spoken)
                 stream.ended = lambda reason: None if spoken.done() else spoken.set_exception(OSError(reason))
                 visitor.give_to(stream)
@@ -133,17 +138,17 @@ class Hub:
 
     def _pass_on(self, body: bytes, identity: bytes, stream: Stream, spoken: "asyncio.Future[None]") -> None:
         """Look at the first message: what dialled in may speak for nothing else than itself."""
-        if len(body) > MOST_CONTROL_BYTES:
-            raise ValueError("its first message is too large")
         message = control.first.decode(body)
         stream.ended = _ignore
         if isinstance(message, Read):
+            stream.allow(_MOST_READ_BYTES)
             reads = Reads(self._store, stream)
             stream.heard, stream.ended = reads.heard, reads.ended
             reads.heard(body)
         elif isinstance(message, control.Hello) and self._agent is not None and identity == AGENT:
             self._agent(message, stream)
         elif isinstance(message, Attach) and self._instance is not None and identity_of(message.key) == identity:
+            stream.allow(MOST_BYTES)  # large values do not travel in frames, but many small ones may
             self._instance(message.key, stream)
         else:
             raise ValueError("it may not say that here")

@@ -5,7 +5,8 @@ import socket
 from collections.abc import Callable
 
 from fairlead.engine.live.contracts import LinkReports
-from fairlead.engine.live.wire import Batch, Begin, Done, Frames, frame, report
+from fairlead.engine.live.links.asked import Asked
+from fairlead.engine.live.wire import Batch, Begin, Done, Failed, Frames, Ready, frame, report
 
 
 class PairLink(asyncio.Protocol):
@@ -24,6 +25,7 @@ class PairLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = [frame(begin)]
         self._generation = 0
+        self._asked = Asked()
         self.late = 0  # answers of another generation, which were dropped
         connection.setblocking(False)
         self._connecting = asyncio.get_running_loop().create_task(self._connect(connection))
@@ -41,6 +43,7 @@ class PairLink(asyncio.Protocol):
     def run(self, batch: Batch) -> None:
         """Pass a batch on, in order. One that is dying does not get it: its end, which is about to be seen, says so."""
         data = frame(batch)
+        self._asked.note(batch)
         if self._transport is None:
             self._unsent.append(data)
         elif not self._transport.is_closing():
@@ -64,16 +67,20 @@ class PairLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take in what the instance says; nonsense ends it."""
         try:
-            messages = [report(body) for body in self._frames.feed(data)]
-        except ValueError as error:
+            for body in self._frames.feed(data):
+                self._heard(report(body))
+        except (ValueError, RecursionError) as error:
             self._broken(f"it broke its channel: {error}")
-            return
+
+    def _heard(self, message: Ready | Failed | Done) -> None:
+        self._asked.check(message)
+        if isinstance(message, Done):
+            if message.generation != self._generation:
+                self.late += 1
+                return
+            self._asked.take(message)
         if self._reports is not None:
-            for message in messages:
-                if isinstance(message, Done) and message.generation != self._generation:
-                    self.late += 1
-                else:
-                    self._reports.heard(message)
+            self._reports.heard(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The channel has ended; the process mostly too. One that lives on without it is of no use."""

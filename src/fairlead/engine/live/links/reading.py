@@ -43,7 +43,7 @@ class Reader:
                 break
             try:
                 data = _read(connection, name, size)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, MemoryError, OverflowError) as error:  # a size that cannot be, too
                 fault = error
                 connection.close()
                 continue

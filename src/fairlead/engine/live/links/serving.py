@@ -25,7 +25,7 @@ class Reads:
     def heard(self, body: bytes) -> None:
         """Take in a read. ValueError if there are too many, or it is too large."""
         read = control.first.decode(body)
-        if not isinstance(read, Read) or not 0 < read.length <= PIECE_BYTES or read.offset < 0:
+        if not isinstance(read, Read) or not 0 < read.length <= PIECE_BYTES or not 0 <= read.offset < 1 << 62:
             raise ValueError("it is no read of at most 1 MiB")
         if self._waiting.full() or self._stream.backlog_bytes() > _MOST_AHEAD * PIECE_BYTES:
             raise ValueError("it asks for too much at a time")

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import cast
 
 from fairlead.engine.live.contracts import LinkReports
-from fairlead.engine.live.store import names
-from fairlead.engine.live.values import reference
+from fairlead.engine.live.links.asked import Asked
 from fairlead.engine.live.wire import MOST_BYTES, Batch, Done, Failed, Frames, Ready, frame, report
 
 Message = Ready | Failed | Done
@@ -44,7 +43,7 @@ class Stream(asyncio.Protocol):
         try:
             for body in self._frames.feed(data):
                 self.heard(body)
-        except ValueError as error:  # what cannot be decoded, too
+        except (ValueError, RecursionError) as error:  # what cannot be decoded, too
             self._fault = f"it sent what is no valid message: {error}"
             self.abort()
 
@@ -57,6 +56,10 @@ class Stream(asyncio.Protocol):
             self._is_over = True
             self._unsent.clear()
             self.ended(self._fault or (str(exc) if exc is not None else "the connection was closed"))
+
+    def allow(self, most_bytes: int) -> None:
+        """Take frames of up to this size from now on."""
+        self._frames.most_bytes = most_bytes
 
     def send(self, data: bytes) -> None:
         """Pass a frame on; dropped when the connection has ended."""
@@ -103,7 +106,7 @@ class StreamLink:
         self._send = send
         self.generation = generation
         self._late = late
-        self._home = home
+        self._asked = Asked(home)
         self._reports: LinkReports | None = None
         self._waiting: list[Message] = []
 
@@ -117,6 +120,7 @@ class StreamLink:
     def run(self, batch: Batch) -> None:
         """Send a batch with the link's generation, which its answer gives back. ValueError if it is too large."""
         self._send(frame(Batch(batch.batch, batch.stages, batch.inputs, self.generation)))
+        self._asked.note(batch)
 
     def abort(self, batch: int) -> bool:
         """An instance has one thread, which runs the function: it cannot leave off."""
@@ -125,16 +129,12 @@ class StreamLink:
     def heard(self, body: bytes) -> None:
         """Take in what the instance says. Raises ValueError for what is no message."""
         message = report(body)
-        if self._home is not None and isinstance(message, Done):
-            for result in message.results:
-                if not isinstance(result.value, bytes) and not all(
-                    reference(text).home == self._home for text in names(result.value)
-                ):
-                    raise ValueError("it refers to a value of another node")
+        self._asked.check(message)
         if isinstance(message, Done):
             if message.generation != self.generation:
                 self._late(message)
                 return
+            self._asked.take(message)
             message = Done(message.batch, message.work_s, message.results, 0, message.transfer_s)  # as it was asked for
         if self._reports is None:
             self._waiting.append(message)
@@ -146,3 +146,4 @@ class StreamLink:
         self.generation = generation
         self._reports = None
         self._waiting.clear()
+        self._asked.clear()

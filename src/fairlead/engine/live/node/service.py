@@ -224,7 +224,8 @@ class AgentService:
             self._code.take(message)
         elif isinstance(message, control.Release):
             for name in message.names:
-                self._store.delete(name)
+                with suppress(ValueError):  # what is no name is nothing to delete
+                    self._store.delete(name)
         elif isinstance(message, control.Forget):
             self._store.forget(message.pid, message.keep)
 

@@ -10,10 +10,11 @@ import os
 import re
 import socket
 import ssl
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from math import inf, isfinite
 from pathlib import Path
 from time import time
 
@@ -37,6 +38,15 @@ from fairlead.monitor import Place
 Log = Callable[[str], None]
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62})")
+_KEY = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")  # of an instance: generation and number
+_MOST_VCPUS = 1e6  # of a node, also vGPUs; sums of thousandths must stay exact
+_MOST_GB = 1e9
+_MOST_KIND = 100
+_MOST_TEXT = 2000
+_MOST_OUTPUT = 20_000
+_MOST_FETCHES = 256  # pieces of code that an agent may wait for: an honest one asks for one piece of each app
+_MOST_BACKLOG = 8 * PIECE_BYTES  # not taken yet by an agent, beyond which it gets no more code
+_FETCH_PAUSE_S = 0.05
 _LAST_WORDS_S = (
     0.25  # between an agent's word of an instance's end and our own: what the instance said last comes first
 )
@@ -72,6 +82,7 @@ class _Agent:
         self.leftover: set[str] = set()  # keys of instances of an earlier connection that have not ended yet
         self.has_joined = False
         self.to_release: list[str] = []
+        self.fetches: deque[control.Fetch] = deque()
 
     def send(self, message: control.ToAgent) -> None:
         self.stream.send(pack(message))
@@ -289,13 +300,38 @@ class AgentProvider:
             return f"{node.name!r} is no name of a node: it takes letters, digits, '.', '_' and '-'"
         if node.name in self._agents:
             return f"a node named {node.name} is connected already; give each agent a --name of its own"
-        for other in self._agents.values():
-            if other.node.kind == node.kind and other.node.speed != node.speed:
-                return f"nodes of kind {node.kind!r} have speed {other.node.speed:g}; give this one another --kind"
+        refusal = self._why_not_node(node) or self._why_not_instances(hello)
+        if refusal is not None:
+            return refusal
         try:
             parse_address(hello.values)
         except ValueError as error:
             return f"the address of its values is wrong: {error}"
+        return None
+
+    def _why_not_node(self, node: Node) -> str | None:
+        """Why a node cannot have these capacities, this kind and this speed; None if it can."""
+        if not node.kind.isprintable() or not 0 < len(node.kind) <= _MOST_KIND:
+            return f"its kind must be 1 to {_MOST_KIND} printable characters"
+        if not node.capacity_vcpus <= _MOST_VCPUS or any(device.vgpus > _MOST_VCPUS for device in node.devices):
+            return f"it has more than {_MOST_VCPUS:g} vCPUs or vGPUs; check --vcpus"
+        if any(_MOST_GB < each.memory_gb < inf for each in (node, *node.devices)):
+            return f"it has more than {_MOST_GB:g} GB of memory; check --memory"
+        for other in self._agents.values():
+            if other.node.name != node.name and other.node.kind == node.kind and other.node.speed != node.speed:
+                return f"nodes of kind {node.kind!r} have speed {other.node.speed:g}; give this one another --kind"
+        return None
+
+    def _why_not_instances(self, hello: control.Hello) -> str | None:
+        """Why the instances that an agent says it has cannot be there; None if they can."""
+        keys = set[str]()
+        for running in hello.instances:
+            spec = running.spec
+            if not _KEY.fullmatch(spec.key) or spec.key in keys or spec.key in self._instances:
+                return f"it has an instance with the key {spec.key[:100]!r}, which is no key or is another instance's"
+            if spec.node != hello.node.name or not 0 <= spec.vcpus <= _MOST_VCPUS:
+                return f"its instance {spec.key} is not of this node, or is larger than the node"
+            keys.add(spec.key)
         return None
 
     def _join(self, agent: _Agent) -> None:
@@ -314,19 +350,24 @@ class AgentProvider:
         agent.heard_at = self._loop.time()
         if isinstance(message, control.Beating):
             for key, usage in message.usage.items():
+                _check_usage(usage)
                 instance = self._instances.get(key)
                 if instance is not None and instance.spec.node == agent.node.name:
                     instance.usage = usage
         elif isinstance(message, control.Gone):
             self._gone(agent, message.key, message.how)
         elif isinstance(message, control.ResizeRefused):
+            if not 0 <= message.vcpus <= _MOST_VCPUS:
+                raise ValueError(f"an instance cannot have {message.vcpus} vCPUs")
             if self._agent_of(message.key) is agent and self._reports is not None:
                 self._reports.resize_refused(message.key, message.vcpus, message.reason)
         elif isinstance(message, control.Fetch):
-            agent.send(self._piece(message))
+            self._note_fetch(agent, message)
         elif isinstance(message, control.Said):
-            self._log(f"node {agent.node.name}: {message.line[:2000]}")
+            self._log(f"node {agent.node.name}: {_plain(message.line[:_MOST_TEXT])}")
         elif isinstance(message, control.Changed) and message.node.name == agent.node.name:
+            if (refusal := self._why_not_node(message.node)) is not None:
+                raise ValueError(refusal)
             agent.node = message.node
             if self._is_open and agent.has_joined and self._reports is not None:
                 self._reports.node_changed(message.node)
@@ -424,7 +465,8 @@ class AgentProvider:
         instance = self._instances.get(key)
         if instance is None or instance.spec.node != agent.node.name or instance.exit is not None:
             return
-        instance.exit = how
+        cpu_s = how.cpu_s if isfinite(how.cpu_s) and how.cpu_s >= 0 else 0.0
+        instance.exit = Exit(how.error[:_MOST_TEXT], how.output[-_MOST_OUTPUT:], cpu_s, how.pid)
         if instance.stream is None:
             self._finish(key, instance)
         else:
@@ -501,13 +543,32 @@ class AgentProvider:
             self._files[found] = file
         return found
 
+    def _note_fetch(self, agent: _Agent, fetch: control.Fetch) -> None:
+        """Send a piece of code, after those that the agent asked for before. ValueError if it asks for too many."""
+        if len(agent.fetches) >= _MOST_FETCHES:
+            raise ValueError("it asks for too much code at a time")
+        agent.fetches.append(fetch)
+        if len(agent.fetches) == 1:
+            self._send_piece(agent)
+
+    def _send_piece(self, agent: _Agent) -> None:
+        if self._agents.get(agent.node.name) is not agent:
+            return
+        if agent.stream.backlog_bytes() > _MOST_BACKLOG:
+            self._loop.call_later(_FETCH_PAUSE_S, self._send_piece, agent)
+            return
+        agent.send(self._piece(agent.fetches[0]))
+        agent.fetches.popleft()
+        if agent.fetches:
+            self._loop.call_soon(self._send_piece, agent)
+
     def _piece(self, fetch: control.Fetch) -> control.Piece:
         file = self._files.get(fetch.sha256)
         if file is None:
             return control.Piece(fetch.sha256, fetch.offset, 0, b"", "the gateway does not know it")
         try:
             with open(file, "rb") as opened:
-                data = os.pread(opened.fileno(), PIECE_BYTES, max(0, fetch.offset))
+                data = os.pread(opened.fileno(), PIECE_BYTES, min(max(0, fetch.offset), control.MOST_CODE_BYTES))
                 return control.Piece(fetch.sha256, fetch.offset, os.fstat(opened.fileno()).st_size, data)
         except OSError as error:
             return control.Piece(fetch.sha256, fetch.offset, 0, b"", str(error))
@@ -530,6 +591,17 @@ class AgentProvider:
             draft.replace(self._file)
         except OSError as error:  # a full disk must not keep an app from being served
             self._log(f"the next gateway will not know its agents: {error}")
+
+
+def _check_usage(usage: Usage) -> None:
+    for used in (usage.cpu_s, usage.throttled_s):
+        if used is not None and not 0 <= used < inf:
+            raise ValueError(f"an instance cannot have used {used} s")
+
+
+def _plain(line: str) -> str:
+    """A line without characters that would end it or change a terminal."""
+    return "".join([c if c.isprintable() else " " for c in line])
 
 
 def _refuse(stream: Stream) -> None:
