@@ -47,6 +47,7 @@ def judge(rows: Rows) -> Iterator[Claim]:
         if row["regret"] is not None:
             regrets.setdefault(row["policy"], []).append(measured(row, "regret"))
     ours = regrets.pop(_OURS, [])
+    single = sorted({row["policy"] for row in rows if row["regret"] is not None and row["regret_half_width"] is None})
     if regrets:
         yield decide(
             "no other dispatcher is level with the best in every cell",
@@ -54,6 +55,7 @@ def judge(rows: Rows) -> Iterator[Claim]:
             *[max(found, key=lambda one: one.low) for found in regrets.values()],
             paper="none: a claim of ours",
             kind="own",
+            note=f"Some cells of {', '.join(single)} have one seed and no interval." if single else None,
         )
     if ours:
         yield decide(

@@ -315,7 +315,7 @@ class AgentProvider:
             return f"its kind must be 1 to {_MOST_KIND} printable characters"
         if not node.capacity_vcpus <= _MOST_VCPUS or any(device.vgpus > _MOST_VCPUS for device in node.devices):
             return f"it has more than {_MOST_VCPUS:g} vCPUs or vGPUs; check --vcpus"
-        if any(_MOST_GB < each.memory_gb < inf for each in (node, *node.devices)):
+        if any(_MOST_GB < gb < inf for gb in (node.memory_gb, *(device.memory_gb for device in node.devices))):
             return f"it has more than {_MOST_GB:g} GB of memory; check --memory"
         for other in self._agents.values():
             if other.node.name != node.name and other.node.kind == node.kind and other.node.speed != node.speed:
