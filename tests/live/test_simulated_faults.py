@@ -65,16 +65,10 @@ def test_a_gateway_may_crash_at_every_step():
     assert crash_at_steps(stride=1) > 100
 
 
-@pytest.mark.xfail(strict=True, reason="the next gateway does not take instances over: set plans.KEEPS once it does")
-def test_instances_that_are_kept_break_nothing():
-    for seed in (1, 2, 12, 13):
-        assert not simulate_faults(seed, plan=plan_of(seed, keeps=True)).violations
-
-
-@pytest.mark.xfail(strict=True, reason="generations share no ledger of capacity: set plans.DEPLOYS once they do")
-def test_apps_that_are_replaced_break_nothing():
-    for seed in (28, 39, 40, 46):
-        assert not simulate_faults(seed, plan=plan_of(seed, deploys=True)).violations
+@pytest.mark.parametrize(("seed", "keeps", "deploys"), [(134, True, False), (265, True, False), (202, True, False)])
+def test_what_a_seed_once_broke_stays_mended(seed, keeps, deploys):
+    outcome = simulate_faults(seed, plan=plan_of(seed, keeps=keeps, deploys=deploys))
+    assert not outcome.violations, outcome.report()
 
 
 @pytest.mark.parametrize(

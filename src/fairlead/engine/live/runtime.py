@@ -124,6 +124,7 @@ class Runtime:
         self._is_due = False  # whether a turn is scheduled
         self._is_in_turn = False
         self._is_giving_up = False
+        self._is_opening = True  # until all that a former gateway left is adopted or gone, nothing is decided
         self._is_closed = False  # nothing is started any more, whatever is heard of instances
         self._has_answered = False  # in this turn
         self._timer: asyncio.TimerHandle | None = None
@@ -181,6 +182,9 @@ class Runtime:
         if self._seat is not None:
             self._seat.take(self)  # before anything starts
         await self._instances.open(self)
+        self._is_opening = False
+        if self._events:
+            self._turn_soon()
         await self._begin_watch()
         self._pool.fill(is_patient=is_patient, is_scaled=self._scaling is not None)
         await self._pool.is_filled()
@@ -500,6 +504,10 @@ class Runtime:
         if self._is_closed:
             return
         self._events.append(event)
+        if not self._is_opening:
+            self._turn_soon()
+
+    def _turn_soon(self) -> None:
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._turn_if_due)
@@ -597,9 +605,7 @@ class Runtime:
             self._scaling.replace(policy)
         else:
             self.policy_name = name
-        if not self._is_due:
-            self._is_due = True
-            self._loop.call_soon(self._turn_if_due)
+        self._turn_soon()
 
     def _start_instance(self, effect: fx.StartInstance) -> None:
         function = self.scenario.functions[effect.function]

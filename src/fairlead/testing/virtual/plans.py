@@ -14,12 +14,6 @@ from fairlead.testing.virtual.working import die, sleep
 FAULTS_S = 12.0
 """How long requests and faults come; from then on nothing goes wrong any more."""
 
-KEEPS = False
-"""Whether plans have instances that outlive their gateway: not yet, the next gateway does not take them over."""
-
-DEPLOYS = False
-"""Whether plans replace apps: not yet, two generations promise the same capacity."""
-
 _POLICIES = ("fairlead", "fairlead", "fifo", "earliest-deadline", "punctual")
 _SCALERS = (None, None, None, "hpa", "static-replicas")
 
@@ -86,7 +80,7 @@ class Plan:
     dies_after: int | None = None
 
 
-def plan_of(seed: int, *, keeps: bool = KEEPS, deploys: bool = DEPLOYS) -> Plan:
+def plan_of(seed: int, *, keeps: bool = True, deploys: bool = True) -> Plan:
     """The plan of a seed. Without `keeps` no instance outlives its gateway, without `deploys` no app is replaced."""
     rng = np.random.default_rng(seed)
     policy = _POLICIES[rng.integers(len(_POLICIES))]
