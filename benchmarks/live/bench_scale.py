@@ -6,8 +6,9 @@ Workflows of two functions each are called at random, at `--rate` requests per s
 runtime does at one instant: it tells the controller what happened and has its wishes carried out. Its time is CPU time
 of the thread, so other load on the machine does not count. The gate is a 99th percentile of at most 10 ms.
 
-The clock is virtual, so a turn never has to wait for the one before, and events do not pile up into one turn as they do
-in a gateway that is behind: `busy` says which share of real time the turns would take. Above 1, one gateway is not
+The clock is virtual: a turn takes none of its time, so each event has a turn of its own. `busy` says which share of
+real time these turns would take. With `--charged` the clock moves on by the CPU time of every turn, as it does in a
+gateway: what happens meanwhile is handled together in the next turn, and deadlines are missed where one gateway is not
 enough. `--profile` shows where the time goes.
 """
 
@@ -31,7 +32,7 @@ from fairlead.engine.live.runtime import Runtime
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.values import Ending, encode
 from fairlead.model import Cluster, Node
-from fairlead.testing.virtual import Traits, VirtualCluster, VirtualProvider, run, sleep
+from fairlead.testing.virtual import Traits, VirtualCluster, VirtualLoop, VirtualProvider, run, sleep
 from fairlead.workload import PolicyChoice
 
 GATE_S = 0.010
@@ -42,15 +43,22 @@ SETTLE_S = 1.0  # virtual seconds of load before anything is measured
 class Timed:
     """Takes the CPU time of every turn of a runtime."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, charged: VirtualLoop | None) -> None:
         self.turns_s: list[float] = []
+        self.events = 0
+        self._runtime = runtime
+        self._charged = charged
         self._take = runtime._take_turn
         runtime._take_turn = self._timed  # type: ignore[method-assign]
 
     def _timed(self) -> None:
+        self.events += len(self._runtime._events)
         began = thread_time()
         self._take()
-        self.turns_s.append(thread_time() - began)
+        turn_s = thread_time() - began
+        self.turns_s.append(turn_s)
+        if self._charged is not None:
+            self._charged.pass_time(turn_s)
 
 
 def make_app(number: int, functions: int, warm: int) -> App:
@@ -104,23 +112,30 @@ async def bench(given: argparse.Namespace) -> dict[str, float]:
         f"{len(nodes)} nodes, {len(cluster.instances())} instances, {given.functions} functions, {given.apps} app(s), "
         f"policy {given.policy}; opened in {opened_s:.0f} s"
     )
-    timed = [Timed(runtime) for runtime in runtimes]
+    assert isinstance(loop, VirtualLoop)
+    timed = [Timed(runtime, loop if given.charged else None) for runtime in runtimes]
     endings: list[Ending] = []
     workflows = [(runtime, spec.name) for runtime in runtimes for spec in runtime.manifest.workflows]
     value = encode(1)
 
     async def load(seconds: float) -> None:
-        until = loop.time() + seconds
+        at = loop.time()
+        until = at + seconds
         while True:
-            await asyncio.sleep(float(rng.exponential(1 / given.rate)))
-            if loop.time() >= until:
+            at += float(rng.exponential(1 / given.rate))
+            if at >= until:
                 return
+            if at > loop.time():
+                await asyncio.sleep(at - loop.time())
+            else:
+                await asyncio.sleep(0)
             runtime, name = workflows[rng.integers(len(workflows))]
             runtime.submit(name, value, deadline_s=None, budget_usd=None, done=endings.append, late_limit_s=30.0)
 
     await load(SETTLE_S)
     for each in timed:
         each.turns_s.clear()
+        each.events = 0
     endings.clear()
     profile = cProfile.Profile() if given.profile else None
     if profile is not None:
@@ -140,6 +155,7 @@ async def bench(given: argparse.Namespace) -> dict[str, float]:
     quantiles = np.quantile(turns_s, (0.5, 0.99, 0.999, 1.0)) * 1e3
     return {
         "turns": len(turns_s),
+        "events": sum(each.events for each in timed),
         "mean_ms": float(turns_s.mean() * 1e3),
         "p50_ms": float(quantiles[0]),
         "p99_ms": float(quantiles[1]),
@@ -168,6 +184,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of virtual time that are measured")
     parser.add_argument("--policy", default="fairlead")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--charged", action="store_true", help="turns take time of the clock")
     parser.add_argument("--profile", action="store_true")
     given = parser.parse_args()
     began = perf_counter()

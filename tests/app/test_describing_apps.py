@@ -94,8 +94,11 @@ def test_a_file_that_hangs_is_ended_with_all_that_it_started(write, tmp_path):
         f"open({str(note)!r}, 'w').write(str(child.pid))\n"
         "time.sleep(600)\n"
     )
-    with pytest.raises(ConfigError, match="took more than 3 s to be described; move slow work into setup"):
-        describe(write(text), timeout_s=3)
+    for limit_s in (3, 10, 60):  # on a busy machine the file may not have come to its child by then
+        with pytest.raises(ConfigError, match=f"took more than {limit_s} s to be described; move slow work into setup"):
+            describe(write(text), timeout_s=limit_s)
+        if note.exists():
+            break
     _wait_until_gone(int(note.read_text()))
 
 

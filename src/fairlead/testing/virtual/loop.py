@@ -69,6 +69,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Seconds of virtual time."""
         return self._now
 
+    def pass_time(self, seconds: float) -> None:
+        """Let time go by within a callback, as if it had taken this long. Timers that are due meanwhile come late."""
+        self._now += seconds
+
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
