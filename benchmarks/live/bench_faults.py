@@ -7,8 +7,9 @@ and kills the gateway. For each fault the table has the time until the gateway d
 the time until attainment is back at its level: within five points of what it was in the seconds before, in three
 consecutive windows of one second. At the end every accepted asynchronous request must have been completed, once.
 
-The exit code is 1 if a bar is missed: a request lost or answered twice, capacity corrected later than 2 s (2.5 s with a
-heartbeat that had just been sent), attainment back later than 5 s, a gateway that answers later than 2 s or whose
+A gateway that starts again uses about a second of CPU time; on a machine that does much else most of its start is
+waiting for a CPU, which the table shows. The exit code is 1 if a bar is missed: a request lost or answered twice,
+capacity corrected later than 2 s, attainment back later than 5 s, a gateway that answers later than 2 s or whose
 instances were started again.
 """
 
@@ -28,7 +29,6 @@ from agent_processes import Cluster, Load, answered_twice, cluster, kill_gateway
 from serving import wait_for
 
 LOSS_S, RECOVERY_S, ANSWER_S = 2.0, 5.0, 2.0
-BEAT_S = 0.5
 BEFORE_S = 5.0  # over which the level is taken
 TOLERANCE = 0.05
 
@@ -43,6 +43,7 @@ class Fault:
     corrected_s: float | None = None
     recovered_s: float | None = None
     adopted: str = ""
+    waited_s: float | None = None  # for a CPU that other programs used, of a gateway that started
 
 
 def main() -> int:
@@ -124,6 +125,7 @@ def one_round(made: Cluster, settle_s: float) -> list[Fault]:
     faults[-1].corrected_s = restart.first_answer_s
     kept = len(restart.before.keys() & restart.after.keys())
     faults[-1].adopted = f"{kept} of {len(restart.before)}"
+    faults[-1].waited_s = restart.waited_s
     time.sleep(settle_s)
     return faults
 
@@ -138,7 +140,7 @@ def misses(fault: Fault) -> list[str]:
         kept, _, before = fault.adopted.partition(" of ")
         if kept != before:
             found.append(f"{fault.adopted} instances were adopted")
-    elif corrected_s > LOSS_S + BEAT_S:
+    elif corrected_s > LOSS_S:
         found.append(f"capacity was corrected after {corrected_s:.2f} s")
     if fault.recovered_s is None or fault.recovered_s > RECOVERY_S:
         found.append(f"attainment was back after {shown(fault.recovered_s)} s")
@@ -147,13 +149,15 @@ def misses(fault: Fault) -> list[str]:
 
 def table(faults: list[Fault]) -> str:
     lines = [
-        "| fault | attainment before | corrected, or first answer (s) | attainment back (s) | adopted |",
-        "|---|---|---|---|---|",
+        "| fault | attainment before | corrected, or first answer (s) | of it, waited for a CPU (s) "
+        "| attainment back (s) | adopted |",
+        "|---|---|---|---|---|---|",
     ]
     for fault in faults:
         level = "-" if fault.level is None else f"{100 * fault.level:.1f} %"
         corrected, recovered = shown(fault.corrected_s), shown(fault.recovered_s)
-        lines.append(f"| {fault.kind} | {level} | {corrected} | {recovered} | {fault.adopted or '-'} |")
+        waited = "-" if fault.waited_s is None else shown(fault.waited_s)
+        lines.append(f"| {fault.kind} | {level} | {corrected} | {waited} | {recovered} | {fault.adopted or '-'} |")
     return "\n".join(lines)
 
 

@@ -326,9 +326,14 @@ def answered_twice(state: Path, accepted: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Restart:
-    """What followed when a gateway was killed: seconds to the first answer, its process, and instances around it."""
+    """What followed when a gateway was killed: seconds to the first answer, its process, and instances around it.
+
+    `cpu_s` is what the new gateway ran until then, `waited_s` how long it waited for a CPU that others used.
+    """
 
     first_answer_s: float
+    cpu_s: float
+    waited_s: float
     answered_by: int
     before: dict[int, str]
     after: dict[int, str]
@@ -345,6 +350,9 @@ def kill_gateway(made: Cluster) -> Restart:
         with suppress(OSError, HTTPException):
             reply = made.served.call("work", "after", timeout_s=30)
             if reply.status == 200:
-                return Restart(time.monotonic() - began, reply.json["output"][1], before, made.instances)
+                took_s = time.monotonic() - began
+                used = Path(f"/proc/{made.served.gateway}/schedstat").read_text().split()
+                cpu_s, waited_s = (int(nanoseconds) / 1e9 for nanoseconds in used[:2])
+                return Restart(took_s, cpu_s, waited_s, reply.json["output"][1], before, made.instances)
         assert time.monotonic() - began < 60, made.served.err
         time.sleep(0.01)

@@ -1,7 +1,7 @@
 """Instances on other machines: agents dial in, and run them; instances dial in too, and are spoken to directly.
 
 A node is there while its agent is connected and says so every half second. It is lost when the connection ends, or when
-nothing was heard for two seconds. What it still answers then is dropped: see `StreamLink`. Instances outlive the
+nothing was heard for 1.8 s. What it still answers then is dropped: see `StreamLink`. Instances outlive the
 gateway; the next one finds them in the agents' words and can adopt them.
 """
 
@@ -59,7 +59,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Times of the heartbeat and of adoption, in seconds."""
 
     beat_s: float = 0.5
-    silence_s: float = 2.0
+    silence_s: float = 1.8  # with the time between two looks, a frozen node is given up within 2 s
     adoption_s: float = 60.0
     wait_s: float = 1.0  # for agents that a former gateway had
 
@@ -399,18 +399,24 @@ class AgentProvider:
     async def _beat(self) -> None:
         """Tell agents that this gateway is alive, and give up those that are silent."""
         timing = self._timing
+        tick_s = timing.beat_s / 5
+        beat_at = 0.0
         while True:
-            due = self._loop.time() + timing.beat_s
-            await asyncio.sleep(timing.beat_s)
+            due = self._loop.time() + tick_s
+            await asyncio.sleep(tick_s)
             now = self._loop.time()
             stood_still = now - due > timing.beat_s  # this process itself: what agents said is still unread
+            is_beat = now >= beat_at
             for agent in list(self._agents.values()):
                 if stood_still:
                     agent.heard_at = now
                 elif now - agent.heard_at > timing.silence_s:
                     self._lose(agent, f"it has been silent for {now - agent.heard_at:.1f} s")
                     continue
-                agent.send(control.Beat())
+                if is_beat:
+                    agent.send(control.Beat())
+            if is_beat:
+                beat_at = now + timing.beat_s - tick_s / 2
 
     # --- instances -------------------------------------------------------------------------------------------------
 
