@@ -182,8 +182,11 @@ def test_an_agent_that_asks_for_too_much_code_is_cut_off(tmp_path):
                 if isinstance(answer, control.Piece):
                     offsets.append(answer.offset)
             assert offsets == list(range(20))
+            pieces, piece = [], provider._piece
+            provider._piece = lambda fetch: pieces.append(fetch) or piece(fetch)
             await asyncio.to_thread(_flood, fake.socket, pack(control.Fetch(digest, 0)) * 20_000)
             assert await fake.is_cut_off()
+            assert len(pieces) < 2000  # of 20,000
             fake.socket.close()
             await provider.close(keep=True)
 

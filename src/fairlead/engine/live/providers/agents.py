@@ -555,7 +555,7 @@ class AgentProvider:
             raise ValueError("it asks for too much code at a time")
         agent.fetches.append(fetch)
         if len(agent.fetches) == 1:
-            self._send_piece(agent)
+            self._loop.call_soon(self._send_piece, agent)  # one per turn of the loop: others have their turns between
 
     def _send_piece(self, agent: _Agent) -> None:
         if self._agents.get(agent.node.name) is not agent:
