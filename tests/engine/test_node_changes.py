@@ -31,7 +31,7 @@ def change(vcpus, memory_gb=8.0, node="n0", devices=None):
 
 
 def busy(it, count):
-    """Let so many batches run, one vCPU each; their numbers."""
+    """Start this number of batches, one vCPU each; returns their ids."""
     starts = it.handle(0.0, [arrived(i) for i in range(count)])
     runs = it.handle(0.0, [ev.InstanceReady(start.instance) for start in starts])
     return [run.batch for run in runs]

@@ -239,7 +239,7 @@ def test_code_is_taken_only_if_it_is_what_was_asked_for(tmp_path, pieces, error)
     folder.want(DIGEST, "app.snapshot", found.append)
     folder.want(DIGEST, "app.snapshot", found.append)
     assert asked == [Fetch(DIGEST, 0)]  # once for both
-    folder.take(Piece("f" * 64, 0, 100, DATA))  # nobody asked for it
+    folder.take(Piece("f" * 64, 0, 100, DATA))  # it was not asked for
     for piece in pieces:
         folder.take(piece)
     if error is None:

@@ -193,7 +193,7 @@ def test_an_instance_cannot_speak_for_another_or_for_an_agent():
             greet(TOKEN, type(own)(identity, own.secret))
 
 
-def test_nobody_can_send_an_end_its_own_proof_back():
+def test_an_end_refuses_its_own_proof():
     credential = agent_credential(TOKEN)
     dialler = Dialler(credential)
     answer = dialler.answer(Listener(TOKEN).challenge())

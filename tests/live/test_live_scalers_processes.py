@@ -193,7 +193,7 @@ def test_served_replicas_show_in_status_metrics_and_records(tmp_path):
         (("--control-period", "2s"), "--control-period needs --scaler"),
         (("--scaler", "hpa", "--control-period", "soon"), "--control-period must be a positive duration"),
     ],
-    ids=["less-than-there-is", "nobody-to-ask", "no-duration"],
+    ids=["less-than-there-is", "no-one-to-ask", "no-duration"],
 )
 def test_options_that_make_no_sense_are_refused(tmp_path, options, message):
     app = write_app(tmp_path / "app.py", "")

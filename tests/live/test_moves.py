@@ -31,7 +31,7 @@ async def placed(placement, *, replicas=1, period_s=0.4):
 
 
 def are_on(app, node, number):
-    """Whether the function has so many instances that are ready, and all that exist are on this node."""
+    """Whether the function has this number of ready instances, and all that exist are on this node."""
     instances = app.runtime.controller.pool.instances.values()
     is_settled = all(one.is_ready and not one.is_draining and one.node.name == node for one in instances)
     living = app.cluster.instances()

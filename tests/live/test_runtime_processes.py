@@ -105,7 +105,7 @@ def test_a_function_that_misbehaves_fails_its_request_and_the_next_is_served(tmp
     run(test)
 
 
-def test_garbage_on_the_output_harms_nobody(tmp_path):
+def test_garbage_on_the_output_does_no_harm(tmp_path):
     async def test():
         async with served(tmp_path, FAILING) as app:
             assert await app.answer("odd", "print") == "print"

@@ -130,7 +130,7 @@ def test_a_long_cut_ends_what_ran_before_the_node_is_used_again():
         opened.run(key, 1, "wait", 100.0)
         cluster.cut("one", 4.0)
         await opened.heard.until(lambda: "one" in opened.heard.nodes, "the node is lost")
-        assert key in cluster.instances()  # nobody can tell it
+        assert key in cluster.instances()  # it cannot be told
         await opened.heard.until(lambda: opened.heard.nodes["one"] is not None, "the node is back")
         return cluster.instances(), opened.heard.exits
 

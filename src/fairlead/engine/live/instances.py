@@ -75,7 +75,7 @@ class Reports(Protocol):
 
 
 def overcommitted(nodes: Iterable[Node], overcommit: float) -> tuple[Node, ...]:
-    """The same nodes, which promise so many times their vCPUs."""
+    """The same nodes with this overcommit."""
     return tuple(msgspec.structs.replace(node, overcommit=overcommit) for node in nodes)
 
 

@@ -74,7 +74,7 @@ class _Share:
     def __init__(self) -> None:
         self.lease = 0
         self.use = self.want = 0
-        self.recent, self.recent_until = 0, 0.0  # the most that it wanted of late, and until when that counts
+        self.recent, self.recent_until = 0, 0.0  # the most that it wanted within `RECENT_S`, and until when that counts
         self.served = 0.0  # what it has had while others wanted it too, per weight
 
     def measure(self, use: int, want: int, now: float) -> None:

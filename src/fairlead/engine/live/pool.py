@@ -168,7 +168,7 @@ class WarmPool:
         for function in self._lacking():
             self._is_short = True
             configuration = view.profile(function).cheapest()
-            # Once each function has started, none is evicted for the sake of another that nobody has asked for.
+            # Once each function has started, none is evicted for another that no request has asked for.
             node = view.place(function, configuration, "fresh", evicts=function in self._unready)
             if node is not None:
                 self._order(Warm(function, configuration, node))

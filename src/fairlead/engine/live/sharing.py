@@ -149,7 +149,7 @@ class Sharing:
         if self.is_shared:
             if self._hungry:
                 self._settle_after(_WHILE_WAITING_S)
-            elif changes or self._ledger.is_starved():  # what nobody needs any more goes to idle apps after a while
+            elif changes or self._ledger.is_starved():  # what no app needs any more goes to idle apps after a while
                 self._settle_after(RECENT_S)
 
     def _tell(self, change: Change) -> None:

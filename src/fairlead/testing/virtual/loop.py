@@ -429,7 +429,7 @@ def run(
     """What a coroutine gives that runs on a virtual loop of its own.
 
     Tasks that are left are cancelled. Raises StuckError if it has not ended after `limit_s` of virtual time, and
-    RuntimeError if a callback raised something that nobody handled.
+    RuntimeError if a callback raised an exception that was not handled.
     """
     loop = VirtualLoop(executor_delay_s)  # type: ignore[abstract]
     loop.ends_at = BEGIN_S + limit_s

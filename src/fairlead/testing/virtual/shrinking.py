@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def shrink(plan: Plan, fails: Callable[[Plan], bool], most_tries: int = 200) -> Plan:
-    """A plan with as few faults and requests as can be found in so many tries; `fails` says whether one still fails."""
+    """The smallest failing plan found within `tries` tries; `fails` says whether a plan still fails."""
     tries = iter(range(most_tries))
 
     def still(candidate: Plan) -> bool:
