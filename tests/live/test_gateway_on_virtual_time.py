@@ -15,7 +15,7 @@ from fairlead.model import Node
 from fairlead.testing.virtual import LifeEndedError, Traits, VirtualWorld, run, sleep
 from fairlead.workload import PolicyChoice
 
-NODE = Node(name="n", kind="n", vcpus=8, memory_gb=16)
+NODE = Node(name="n", kind="n", vcpus=64, memory_gb=64)  # room for a second generation beside the first
 TOKEN = "a-token-for-operators"
 OPERATOR = {"Authorization": f"Bearer {TOKEN}"}
 PLAIN = {}  # no headers
@@ -154,7 +154,7 @@ def test_one_whose_workflow_is_not_served_waits_until_it_is(tmp_path):
         ran = []
         world = await world_of(tmp_path, shop(60.0, ran=ran, run_limit_s=None), settings={"drain_limit_s": 0.1})
         urls = [await accept(world, number) for number in range(40)]
-        while len(ran) < 8:  # one per vCPU
+        while len(ran) < 32:  # as many as a runner begins with
             await asyncio.sleep(0.1)
         await world.deploy("shop", shop(name="else_"))
         await world.stop()
