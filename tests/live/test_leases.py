@@ -111,6 +111,15 @@ def test_a_member_above_its_fair_part_of_memory_takes_nothing_from_one_below():
     assert memory(ledger) == [4, 4]
 
 
+def test_idle_instances_that_a_member_could_do_without_make_way_in_any_case():
+    ledger = shared(members=2, memory_gb=8, least_gb=1)
+    idle = Demand({"n0": Amount(0, 4096)}, Amount(), {"n0": 3072})
+    ledger.settle(0.0, {0: idle, 1: demand(use_gb=4)})
+    assert memory(ledger) == [4, 4]
+    ledger.settle(5.0, {0: idle, 1: demand(use_gb=4, more=1, more_gb=2)})
+    assert memory(ledger) == [2, 4]
+
+
 # --- when it moves -------------------------------------------------------------------------------------------------
 
 

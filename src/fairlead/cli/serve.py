@@ -47,6 +47,10 @@ def serve(
     overcommit: Annotated[
         float | None, typer.Option(help="How many times their vCPUs the nodes promise to replicas; by default once.")
     ] = None,
+    weight: Annotated[
+        list[str] | None,
+        typer.Option(metavar="APP=NUMBER", help="An app's part of the nodes, relative to other apps; by default 1."),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter: policy.margin_s=0.002.")
     ] = None,
@@ -141,6 +145,7 @@ def serve(
         scaler_parameters=parameters["scaler"],
         control_period_s=None if control_period is None else _duration(control_period, "--control-period"),
         overcommit=overcommit,
+        weights=_weights(weight or []),
         limits=limits,
         nodes=None if nodes is None else nodes_text(nodes),
         monitor=monitor,
@@ -227,6 +232,21 @@ def warn_of_join(agents: socket.socket, token: Path | None, certfile: Path | Non
     how = f" --token-file {token}" if token is not None else f"    ({AGENT_TOKEN} holds the token)"
     trust = "" if certfile is None else f" --cacert {certfile}"
     typer.echo(f"Agents join with: fairlead agent --join {bound_address(agents)}{trust}{how}", err=True)
+
+
+def _weights(texts: Sequence[str]) -> dict[str, float]:
+    """The weights of apps, by name."""
+    weights: dict[str, float] = {}
+    for text in texts:
+        app, _, number = text.partition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = 0.0
+        if not app or not 0 < weight < inf:
+            raise UsageError(f"--weight must be APP=NUMBER with a positive number, such as shop=2; got {text!r}.")
+        weights[app] = weight
+    return weights
 
 
 def _app_paths(apps: Sequence[Path], allow_deploy: bool) -> list[Path]:

@@ -158,7 +158,8 @@ def _nodes(app: AppStatus) -> "_Fitted":
         shares = (one.signals.get("c0"), one.pressure, one.signals.get("psi_cpu")) if is_watched else ()
         seen = (_number(share, "share") for share in shares)
         load = _number(one.load, "share")
-        rows.append((one.name, f"{one.vcpus:g}", f"{one.speed:g}", load, str(one.instances), *seen))
+        vcpus = f"{one.vcpus:g}" if one.lease_vcpus is None else f"{one.lease_vcpus:g} of {one.vcpus:g}"
+        rows.append((one.name, vcpus, f"{one.speed:g}", load, str(one.instances), *seen))
     return _Fitted(_NODE_COLUMNS | (_WATCHED_COLUMNS if is_watched else {}), rows)
 
 

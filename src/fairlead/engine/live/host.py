@@ -453,9 +453,15 @@ class Host:
             refused_actions=runtime.refused_actions,
             workflows=runtime.tally.workflows(runtime.now, runtime.open_by_workflow()),
             functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s()),
-            nodes=runtime.tally.nodes({} if watch is None else watch.means()),
+            nodes=runtime.tally.nodes({} if watch is None else watch.means(), self._whole()),
             monitor=None if provider is None else MonitorStatus(provider=provider, overhead=overhead),
         )
+
+    def _whole(self) -> dict[str, float]:
+        """vCPUs of every node, where apps have leases of it."""
+        if not self._sharing.is_shared:
+            return {}
+        return {node.name: node.vcpus for node in self._shared.inventory.nodes}
 
     async def _leave_word(self) -> None:
         """Note which apps are served, for the next gateway. Not while one is being deployed: its snapshot is new."""

@@ -7,13 +7,14 @@ the leases of a node, or what is in use where that is more, never exceed the nod
 Who gets what, of vCPUs and of memory alike, is decided in layers. Each layer is shared by weighted max-min (every
 member gets the same per weight, unless it needs less) and only gets what the layers before it left:
 
-1. what a member uses and what its waiting work could use besides;
-2. what it used or wanted within the last second, so that a lease does not move with every pause between two requests;
-3. the smallest amount with which each of its functions can run, so that an idle app starts at once when it is called;
-4. what it has already, since moving a lease that nothing needs is work for nothing;
-5. the rest, in equal parts.
+1. what a member uses and what its waiting work could use besides; of its idle instances, one per function;
+2. the memory of its other idle instances;
+3. what it used or wanted within the last second, so that a lease does not move with every pause between two requests;
+4. the smallest amount with which each of its functions can run, so that an idle app starts at once when it is called;
+5. what it has already, since moving a lease that nothing needs is work for nothing;
+6. the rest, in equal parts.
 
-Only the first layer can take capacity from a member that has not used it for less than a second. Idle apps keep nothing
+So only the first layer can take capacity from a member that used it within the last second. Idle apps keep nothing
 while others want everything: a reserve would cost the others its capacity all the time, and an app that wakes up waits
 for the end of one batch at most, as it would beside others in one controller.
 
@@ -50,11 +51,13 @@ class Demand(msgspec.Struct, frozen=True):
     """What a member needs now.
 
     `uses` is what exists of its instances by node: idle ones count with their memory, terminating ones with all they
-    had. `more` is what its waiting work could use besides, on whatever node.
+    had. `more` is what its waiting work could use besides, on whatever node. `spare` is the memory, in MiB by node, of
+    idle instances that it could do without.
     """
 
     uses: Mapping[str, Amount] = {}
     more: Amount = Amount()
+    spare: Mapping[str, int] = {}
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -150,6 +153,7 @@ class _Resource:
         recent = {id: s.recent if now < s.recent_until else 0 for id, s in shares.items()}
         layers: Iterable[Mapping[int, int]] = (
             {id: share.want for id, share in shares.items()},
+            {id: share.use for id, share in shares.items()},
             recent,
             least,
             {id: share.lease for id, share in shares.items()},
@@ -418,10 +422,11 @@ class Ledger:
         for id, member in self._members.items():
             if id not in node.told:
                 continue
-            use, more = member.demand.uses.get(name, Amount()), member.demand.more
-            for resource, used, wanted in zip(node.resources, use, more, strict=True):
+            demand = member.demand
+            use, spare = demand.uses.get(name, Amount()), (0, demand.spare.get(name, 0))
+            for resource, used, wanted, idle in zip(node.resources, use, demand.more, spare, strict=True):
                 share = resource.shares[id]
-                want = min(resource.capacity, used + wanted)
+                want = min(resource.capacity, used - idle + wanted)
                 if want > 0 and share.want <= 0:
                     resource.welcome(id, share)
                 share.measure(used, want, now)

@@ -59,4 +59,17 @@ class Needs:
                 own = controller.scenario.functions[name].memory_gb
                 vcpus += lacking * milli(found.configuration.vcpus)
                 memory += lacking * mebi(found.configuration.memory_gb or own)
-        return Demand(uses, Amount(vcpus, memory))
+        return Demand(uses, Amount(vcpus, memory), _spare(controller))
+
+
+def _spare(controller: Controller) -> dict[str, int]:
+    """Memory of idle instances on each node, in MiB, without one of each function."""
+    found: dict[str, int] = {}
+    for node in controller.nodes.values():
+        seen: set[str] = set()
+        for instance in controller.pool.idle_on(node):
+            function = instance.flavour.function.name
+            if function in seen:
+                found[node.name] = found.get(node.name, 0) + instance.flavour.memory
+            seen.add(function)
+    return found

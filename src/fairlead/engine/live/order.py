@@ -19,6 +19,7 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     scaler_parameters: dict[str, object] = {}
     control_period_s: float | None = None
     overcommit: float | None = None
+    weights: dict[str, float] = {}  # by app
     limits: str | None = None
     nodes: str | None = None  # as `nodes.nodes_text` gives them
     monitor: bool | None = None

@@ -129,6 +129,7 @@ def _options(order: ServeOrder, settings: Settings) -> Options:
         scaler=scaler or None,
         control_period_s=order.control_period_s,
         overcommit=order.overcommit,
+        weights=order.weights,
         limits=order.limits,
         nodes=None if order.nodes is None else nodes_of(order.nodes),
         is_watched=order.monitor,

@@ -49,12 +49,16 @@ class FunctionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One node; `pressure` and `signals` are known where the monitor watches it."""
+    """One node; `pressure` and `signals` are known where the monitor watches it.
+
+    Where apps share it, `lease_vcpus` is how many of its vCPUs this app may use; `load` is the share of them in use.
+    """
 
     name: str
     vcpus: float
     load: float  # share of its vCPUs in use
     instances: int
+    lease_vcpus: float | None = None
     speed: float = 1.0
     pressure: float | None = None  # share of it that others take
     signals: Mapping[str, float] = {}  # the mean of the last samples: the seven counters, and all else that is known

@@ -146,8 +146,11 @@ class Tally:
             for name, tally in self._functions.items()
         )
 
-    def nodes(self, seen: Mapping[str, Signals] = {}) -> tuple[NodeStatus, ...]:
-        """Every node now, with what the monitor sees of it."""
+    def nodes(
+        self, seen: Mapping[str, Signals] = {}, whole: Mapping[str, float] | None = None
+    ) -> tuple[NodeStatus, ...]:
+        """Every node now, with what the monitor sees of it; `whole` has the vCPUs of those that apps share."""
+        whole = whole or {}
         counts = dict.fromkeys(self._controller.nodes, 0)
         for instance in self._controller.pool.instances.values():
             counts[instance.node.name] += 1
@@ -155,7 +158,10 @@ class Tally:
         return tuple(
             NodeStatus(
                 name=node.name,
-                vcpus=node.vcpus,
+                vcpus=whole.get(node.name, node.vcpus),
+                lease_vcpus=self._controller.nodes[node.name].total / 1000 / node.overcommit
+                if node.name in whole
+                else None,
                 load=view.load(node.name),
                 instances=counts[node.name],
                 speed=node.speed,
