@@ -65,9 +65,12 @@ def test_a_gateway_may_crash_at_every_step():
     assert crash_at_steps(stride=1) > 100
 
 
-@pytest.mark.parametrize(("seed", "keeps", "deploys"), [(134, True, False), (265, True, False), (202, True, False)])
-def test_what_a_seed_once_broke_stays_mended(seed, keeps, deploys):
-    outcome = simulate_faults(seed, plan=plan_of(seed, keeps=keeps, deploys=deploys))
+@pytest.mark.parametrize(
+    ("seed", "deploys"),
+    [(134, False), (202, False), (265, False), (419, True), (532, True), (652, True), (801, True), (1274, True)],
+)
+def test_what_a_seed_once_broke_stays_mended(seed, deploys):
+    outcome = simulate_faults(seed, plan=plan_of(seed, deploys=deploys))
     assert not outcome.violations, outcome.report()
 
 
@@ -93,7 +96,7 @@ def test_a_seed_gives_the_same_run_again():
 
 
 def test_a_run_does_not_depend_on_the_process():
-    code = "from fairlead.testing.virtual import simulate_faults; print([simulate_faults(s).digest for s in range(12)])"
+    code = "from fairlead.testing.virtual import simulate_faults; print([simulate_faults(s).digest for s in range(6)])"
     found = {
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, check=True, text=True, env={"PYTHONHASHSEED": seed}

@@ -124,7 +124,8 @@ class _Resource:
         for id in sorted(targets, key=lambda id: self.shares[id].lease >= self.shares[id].want):
             share = self.shares[id]
             taken = max(share.lease, share.use)  # what it still uses beyond its lease is its own to have back
-            share.lease = max(share.lease, min(targets[id], taken + max(0, free)))
+            # Below 0 where a use counts both an instance that ends and its successor: only one of them is had back.
+            share.lease = max(share.lease, min(targets[id], taken + free))
             free -= max(share.lease, share.use) - taken
 
     def _charge(self, now: float, weights: Mapping[int, float]) -> None:

@@ -359,17 +359,20 @@ class Runtime:
         self._pool.move(function, node)
 
     def retire(self, *, is_removed: bool = False) -> None:
-        """Get ready to end once nothing is open: what an operator held at zero is given back, or it would wait.
+        """Get ready to end once nothing is open: what an operator held is given back.
 
-        Requests that never began because of such a hold begin then; they fail if the app is removed.
+        A function that is held at zero would keep its requests waiting for ever, and replicas that nothing calls may
+        take the room that the others need. Requests that never began because of a hold begin then; they fail if the app
+        is removed.
         """
         if is_removed:
             for state, _, _ in self._parked.values():
                 reason = f"the app {self.manifest.name!r} was removed before the request could run"
                 self._end(state, "failed", reason, None, None)
             self._parked.clear()
-        for function in self.controller.holds.at_zero():
-            self.scale(function, None)
+        for function in self.scenario.functions:
+            if function in self.controller.holds:
+                self.scale(function, None)
         if self._parked:
             self._idle.clear()  # they begin in the next turn
 

@@ -48,8 +48,8 @@ class CheckedProvider(VirtualProvider):
             vcpus, memory_gb = self.held(name)
             if vcpus > node.capacity_vcpus + _ROUNDING or memory_gb > node.memory_gb + _ROUNDING:
                 self.cluster.violations.append(
-                    f"{vcpus:g} vCPUs and {memory_gb:g} GB are promised on {name}, which has {node.capacity_vcpus:g} "
-                    f"and {node.memory_gb:g}"
+                    f"at {self._loop.time():.6f} {vcpus:g} vCPUs and {memory_gb:g} GB are promised on {name}, "
+                    f"which has {node.capacity_vcpus:g} and {node.memory_gb:g}"
                 )
 
 
@@ -114,6 +114,7 @@ class _CheckedLink:
         if isinstance(message, Done) and (self.is_over or message.batch not in self._sent):
             why = "its instance was given up" if self.is_over else "it was sent by another gateway"
             self._cluster.violations.append(
-                f"an answer of {self._link.spec.key} to batch {message.batch} is taken, although {why}"
+                f"at {self._cluster.loop.time():.6f} an answer of {self._link.spec.key} to batch {message.batch} "
+                f"is taken, although {why}"
             )
         self._reports.heard(message)

@@ -350,7 +350,8 @@ class VirtualNode:
         if used_gb > self.node.memory_gb + _ROUNDING:
             keys = {key: each.state for key, each in self.instances.items()}
             self._cluster.violations.append(
-                f"node {self.name} has {self.node.memory_gb:g} GB, and instances of {used_gb:g} GB exist there: {keys}"
+                f"at {self._loop.time():.6f} node {self.name} has {self.node.memory_gb:g} GB, "
+                f"and instances of {used_gb:g} GB exist there: {keys}"
             )
 
 

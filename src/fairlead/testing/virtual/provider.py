@@ -189,7 +189,8 @@ class VirtualProvider:
     def held(self, node: str) -> tuple[float, float]:
         """vCPUs and memory in GB that this gateway has promised on a node, as it sees it.
 
-        An instance that starts or runs a batch holds its vCPUs, an idle one its memory only.
+        An instance that starts or runs a batch holds its vCPUs, an idle one its memory only. A resize that is refused
+        cannot be foreseen: what was asked for counts, where that is less.
         """
         vcpus = memory_gb = 0.0
         for key, spec in self._specs.items():
@@ -325,7 +326,7 @@ class VirtualProvider:
         """A CPU limit was not changed."""
         if key in self._specs:
             assert self._reports is not None
-            self._vcpus[key] = vcpus
+            self._vcpus[key] = min(vcpus, self._vcpus[key])
             self._reports.resize_refused(key, vcpus, reason)
 
     def ended(self, key: str, how: Exit) -> None:
