@@ -160,6 +160,7 @@ RANK: dict[type, int] = {
     kind: rank
     for rank, kind in enumerate(
         (
+            InstanceAdopted,  # first: what was adopted may be lost at the same instant
             NodeLost,
             NodeJoined,
             Pressure,
@@ -168,7 +169,6 @@ RANK: dict[type, int] = {
             InstanceGone,
             ResizeRefused,
             NodeChanged,
-            InstanceAdopted,
             InstanceReady,
             Finished,
             Ordered,
