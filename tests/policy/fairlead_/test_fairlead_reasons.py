@@ -7,12 +7,21 @@ import pytest
 
 from fairlead.engine import simulate
 from fairlead.engine.live.gateway.reasons import code_of_sentence
+from fairlead.model import Configuration
 from fairlead.policy.fairlead import reasons
 from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.menu import Menu, Supply
 from fairlead.testing import cluster, scenario, site_of
 
 BOTH = np.array([True, True])
+
+
+def test_a_note_is_the_same_whether_sizes_are_given_as_whole_numbers_or_not():
+    notes = [
+        str(reasons.Started("f", Configuration(vcpus=vcpus), "plain", 0.1, 1.0, 1, 0.0, 1.0, [1.0, 1.0]))
+        for vcpus in (2, 2.0)
+    ]
+    assert notes[0] == notes[1]
 
 
 class TestReasons:
