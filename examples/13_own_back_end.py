@@ -56,17 +56,21 @@ class Thread:
             function.prepare()
         except Exception as error:
             self._say(Failed(describe(error)))
-            self._loop.call_soon_threadsafe(self.end, "it could not start")
+            self._tell(self.end, "it could not start")
             return
         self._say(Ready(0.0, 0.0))
         try:
             while (batch := self._batches.get()) is not None:
                 self._say(run(batch, app, function, self._store, self._spec.max_items))
         except SystemExit:
-            self._loop.call_soon_threadsafe(self.end, "it left")
+            self._tell(self.end, "it left")
 
     def _say(self, message):
-        self._loop.call_soon_threadsafe(lambda: self.is_over or self._reports.heard(message))
+        self._tell(lambda: self.is_over or self._reports.heard(message))
+
+    def _tell(self, call, *arguments):
+        if not self.is_over:  # afterwards the loop may be closed
+            self._loop.call_soon_threadsafe(call, *arguments)
 
 
 class ThreadProvider:
