@@ -86,6 +86,7 @@ class AgentService:
         self._errors: dict[str, str] = {}  # by instance that is stopped: why
         self._stream: Stream | None = None
         self._welcome: control.Welcome | None = None
+        self._offered: tuple[str, ...] = ()  # keys of the instances in the last `Hello`
         self._epoch = 0
         self._heard_at = 0.0
         self._told: dict[str, Usage] = {}
@@ -165,6 +166,7 @@ class AgentService:
         try:
             running = tuple(control.Running(spec, self._agent.pid(key)) for key, spec in self._specs.items())
             hello = control.Hello(self._order.node, running, str(self._address), self._epoch, dict(self._order.labels))
+            self._offered = tuple(self._specs)
             stream.send(pack(hello))
             async with asyncio.timeout(_WELCOME_LIMIT_S):
                 await welcomed
@@ -234,6 +236,9 @@ class AgentService:
             self._store.clear()  # the requests that these values belonged to begin anew
         self._epoch, self._welcome, self._stream = welcome.epoch, welcome, stream
         self._told = {}
+        for key in self._offered:
+            if key not in self._specs:  # it ended after `Hello`, when nothing could be said of it
+                self._say(control.Gone(key, Exit("it ended while its agent joined")))
         self._keep_only(welcome.keep)
 
     def _keep_only(self, keys: tuple[str, ...]) -> None:
