@@ -20,6 +20,34 @@ from fairlead.workload import PolicyChoice
 
 HEAD = "from fairlead.app import App, each, fork, switch\napp = App('test')\n"
 
+COMPOSED = """
+    @app.function()
+    def double(x): return 2 * x
+
+    @app.function(batch=(1, 2, 4))
+    def negate(xs): return [-x for x in xs]
+
+    @app.function()
+    def numbers(n): return list(range(n))
+
+    @app.function()
+    def total(xs): return sum(xs)
+
+    @app.function()
+    def blob(n): return b"x" * n
+
+    @app.function()
+    def size(data): return len(data)
+
+    app.workflow("chain", double >> negate)
+    app.workflow("fork", double >> fork(negate, double) >> total)
+    app.workflow("each", numbers >> each(double >> negate) >> total)
+    app.workflow("open-each", numbers >> each(double))
+    app.workflow("input-each", each(double) >> total)
+    app.workflow("switch", double >> switch(lambda x: "big" if x > 10 else "small", {"big": negate, "small": None}))
+    app.workflow("large", blob >> size)
+"""
+
 
 class Served:
     """A runtime that is open, with what a test wants to do to it."""
@@ -105,3 +133,30 @@ async def until(holds: Callable[[], bool], limit_s: float = 60.0) -> None:
 def run(test: Callable[[], Awaitable[None]]) -> None:
     """Run a test's coroutine."""
     asyncio.run(test())
+
+
+def ready(app, function: str) -> int:
+    """How many instances of a function are ready, of a runtime on either clock."""
+    return sum(
+        instance.is_ready and not instance.is_draining
+        for instance in app.runtime.controller.pool.instances.values()
+        if instance.flavour.function.name == function
+    )
+
+
+@asynccontextmanager
+async def load(app, clients: int, seconds: float):
+    """Clients that call without a pause; how their requests ended."""
+    endings: list[str] = []
+    is_over = False
+
+    async def keep_calling() -> None:
+        while not is_over:
+            endings.append((await app.call("main", seconds)).outcome)
+
+    calling = [asyncio.ensure_future(keep_calling()) for _ in range(clients)]
+    try:
+        yield endings
+    finally:
+        is_over = True
+        await asyncio.gather(*calling)

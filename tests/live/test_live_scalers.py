@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from runtimes import until
-from virtual_runtimes import Served, run, served
+from runtimes import load, ready, until
+from virtual_runtimes import run, served
 
 from fairlead.engine.live import runtime as runtimes_module
 from fairlead.errors import ConfigError
@@ -38,32 +37,6 @@ ALONE = {"max_replicas": 1}
 def scaled(source: str, scaler: str, given: Mapping[str, object], *, period_s: float = 0.3, overcommit: float = 4):
     """Serve the app of this text under a scaler."""
     return served(source, "least-loaded", scaler=scaler, given=given, period_s=period_s, overcommit=overcommit)
-
-
-def ready(app: Served, function: str) -> int:
-    return sum(
-        instance.is_ready and not instance.is_draining
-        for instance in app.runtime.controller.pool.instances.values()
-        if instance.flavour.function.name == function
-    )
-
-
-@asynccontextmanager
-async def load(app: Served, clients: int, seconds: float):
-    """Clients that call without a pause; how their requests ended."""
-    endings: list[str] = []
-    is_over = False
-
-    async def keep_calling() -> None:
-        while not is_over:
-            endings.append((await app.call("main", seconds)).outcome)
-
-    calling = [asyncio.ensure_future(keep_calling()) for _ in range(clients)]
-    try:
-        yield endings
-    finally:
-        is_over = True
-        await asyncio.gather(*calling)
 
 
 @pytest.mark.parametrize(("scaler", "given"), SCALERS)

@@ -10,7 +10,7 @@ from time import sleep
 
 import msgspec
 import pytest
-from runtimes import HEAD, Served, local_instances, run, until
+from runtimes import HEAD, Served, load, local_instances, ready, run, until
 from serving import serving, wait_for, write_app
 from typer.testing import CliRunner
 
@@ -78,32 +78,6 @@ async def scaled(
             yield Served(runtime, store, log)
         finally:
             await runtime.close()
-
-
-def ready(app: Served, function: str) -> int:
-    return sum(
-        instance.is_ready and not instance.is_draining
-        for instance in app.runtime.controller.pool.instances.values()
-        if instance.flavour.function.name == function
-    )
-
-
-@asynccontextmanager
-async def load(app: Served, clients: int, seconds: float):
-    """Clients that call without a pause; how their requests ended."""
-    endings: list[str] = []
-    is_over = False
-
-    async def keep_calling() -> None:
-        while not is_over:
-            endings.append((await app.call("main", seconds)).outcome)
-
-    calling = [asyncio.ensure_future(keep_calling()) for _ in range(clients)]
-    try:
-        yield endings
-    finally:
-        is_over = True
-        await asyncio.gather(*calling)
 
 
 @pytest.mark.parametrize(("scaler", "given"), SCALERS)

@@ -4,40 +4,12 @@ import asyncio
 from itertools import pairwise
 
 import pytest
-from runtimes import until
+from runtimes import COMPOSED, until
 from virtual_runtimes import QUIET, run, served
 
 from fairlead.errors import ConfigError
 from fairlead.model import Node
 from fairlead.testing.virtual import Traits
-
-COMPOSED = """
-    @app.function()
-    def double(x): return 2 * x
-
-    @app.function(batch=(1, 2, 4))
-    def negate(xs): return [-x for x in xs]
-
-    @app.function()
-    def numbers(n): return list(range(n))
-
-    @app.function()
-    def total(xs): return sum(xs)
-
-    @app.function()
-    def blob(n): return b"x" * n
-
-    @app.function()
-    def size(data): return len(data)
-
-    app.workflow("chain", double >> negate)
-    app.workflow("fork", double >> fork(negate, double) >> total)
-    app.workflow("each", numbers >> each(double >> negate) >> total)
-    app.workflow("open-each", numbers >> each(double))
-    app.workflow("input-each", each(double) >> total)
-    app.workflow("switch", double >> switch(lambda x: "big" if x > 10 else "small", {"big": negate, "small": None}))
-    app.workflow("large", blob >> size)
-"""
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fairlead", "earliest-deadline", "punctual"])

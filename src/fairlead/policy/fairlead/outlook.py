@@ -156,7 +156,7 @@ class Step:
         return found
 
     def _ahead_from(self, left: NDArray[np.int_]) -> Reals:
-        """What the stages after this one cost with so many parts of the objective left; infinite if negative."""
+        """Cost of the stages after this one with `left` grid steps of the objective left; infinite if negative."""
         return self._padded.take(left + 1, mode="clip")  # its first entry is infinite
 
     def planned_batch(self, left_s: float) -> int:

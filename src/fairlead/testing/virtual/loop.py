@@ -284,7 +284,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep what went wrong; `run` raises it at the end.
 
-        Nobody retrieves what was meant for a life that has ended: that is no error.
+        An exception that was meant for a life that has ended is never retrieved, and is no error.
         """
         is_unread = "never retrieved" in context.get("message", "")
         if not self._is_burying and not (is_unread and self._has_buried):
