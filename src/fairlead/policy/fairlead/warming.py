@@ -4,11 +4,11 @@ An instance is worth what it saves: requests per second that would come late if 
 started ahead where the plan has fewer than it needs, and may drive out idle instances that are worth less.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from math import ceil, inf, sqrt
 
 from fairlead.model import Instance
-from fairlead.policy.base import Action, Changes, Counts, Retire, View, Warm
+from fairlead.policy.base import Action, Counts, Retire, View, Warm
 from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.menu import Menu, Pair, Supply
 from fairlead.policy.fairlead.outlook import LASTING_S, Outlook, chance_above, headcount
@@ -27,7 +27,13 @@ class Warming:
     """Decides which instances to start ahead, and where."""
 
     def __init__(
-        self, outlook: Outlook, ground: Ground, without: frozenset[str] = frozenset(), *, holds_slices: bool
+        self,
+        outlook: Outlook,
+        ground: Ground,
+        roster: Roster,
+        without: frozenset[str] = frozenset(),
+        *,
+        holds_slices: bool,
     ) -> None:
         self._outlook = outlook
         self._ground = ground
@@ -35,7 +41,7 @@ class Warming:
         self._menus: Mapping[str, Menu] = outlook.menus
         self._supply: Supply = outlook.supply
         self._holds_slices = holds_slices
-        self._roster = Roster()
+        self._roster = roster
         self.missed: dict[str, int] = {}  # by function: the option that its first in line wanted
         self._margin = (-1, 0.0)  # standard deviations of instances that fit, and for which version of the model
         self._counted: tuple[int, dict[tuple[str, float], int]] = (-1, {})  # instances wanted, by the same version
@@ -47,10 +53,9 @@ class Warming:
         self._idle: dict[str, tuple[Instance, ...]] = {}  # by node, likewise
         self.wake = inf
 
-    def follow(self, changes: Changes) -> None:
-        """Take in instances that became ready or ended, and how long they took to start."""
-        self._roster.follow(changes)
-        for one in changes.started:
+    def learn(self, started: Iterable[Instance]) -> None:
+        """Take in how long these instances took to start."""
+        for one in started:
             kind = self._ground.kind(one.node)
             if kind is not None:
                 self._menus[one.function].was_started(kind, one.start_s)
