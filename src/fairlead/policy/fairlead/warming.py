@@ -173,7 +173,7 @@ class Warming:
                 return
         elif node is None and "worth" in self._without and not self._holds_slices:
             node = view.place(menu.name, configuration, "fresh", evicts=True)
-        elif node is None:
+        elif node is None and view.place(menu.name, configuration, "fresh") is not None:
             make_room = self._free_slice if self._holds_slices else self._free_memory
             node = yield from make_room(view, menu, option)
         if node is None:
@@ -349,6 +349,8 @@ class Warming:
         for node in view.nodes:
             if node.kind != kind or not allows(node.name):
                 continue
+            if not view.fits(menu.name, configuration, node.name, is_fresh=True):
+                continue  # it is not memory that is missing
             left = dict(spare)
             values = []
             for one in self._idle_on(view, node.name):
@@ -363,8 +365,7 @@ class Warming:
                 victims.append(one.id)
                 loss += value * one.memory_gb
                 freed += one.memory_gb
-            is_enough = freed >= needed and view.fits(menu.name, configuration, node.name, is_fresh=True)
-            if is_enough and (best is None or loss < best[0]):
+            if freed >= needed and (best is None or loss < best[0]):
                 best = loss, node.name, victims
         if best is None:
             return None
