@@ -33,6 +33,11 @@ class Endings:
         self._evicted: dict[int, dict[int, InstanceState]] = {}  # by node index
         self._waiting: dict[int, tuple[InstanceState, set[int]]] = {}  # starts, with the evicted ones they wait for
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no instance is terminating."""
+        return not self._all
+
     def add(self, instance: InstanceState, keeps: Keeps) -> None:
         """Note that an instance was told to stop."""
         self._all[instance.id] = instance, keeps

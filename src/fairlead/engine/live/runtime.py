@@ -21,7 +21,7 @@ from fairlead.engine.core.site import prepare
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.deadlines import Deadlines
-from fairlead.engine.live.demand import Demand
+from fairlead.engine.live.demand import Amount, Demand, held_by, together
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.instances import Instances
 from fairlead.engine.live.needs import Needs
@@ -179,9 +179,10 @@ class Runtime:
         self._loop = asyncio.get_running_loop()
         self._began = self._monotonic()
         self.started_unix = self._clock.wall()
+        self._instances.claim(self)
         if self._seat is not None:
             self._seat.take(self)  # before anything starts
-        await self._instances.open(self)
+        await self._instances.open()
         self._is_opening = False
         if self._events:
             self._turn_soon()
@@ -475,7 +476,13 @@ class Runtime:
 
     def demand(self) -> Demand:
         """What this app uses of every node, and what its waiting work could use besides."""
-        return self._needs.demand(self.controller, self._pool.missing(), self.now)
+        demand = self._needs.demand(self.controller, self._pool.missing(), self.now)
+        known = self.controller.pool.instances
+        unknown = held_by(spec for number, spec in self._instances.claimed() if number not in known)
+        if not unknown:
+            return demand
+        uses = {node: together(use, unknown.get(node, Amount())) for node, use in demand.uses.items()}
+        return msgspec.structs.replace(demand, uses=uses)
 
     def lacks_room(self) -> bool:
         """Whether there is work that does not fit into the leases of this app."""
