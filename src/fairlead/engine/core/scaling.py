@@ -255,7 +255,7 @@ class Replicas:
                 pool.stop(instance, now, "retired")
         if node.is_draining:
             self.drain_node(node)
-        elif node.free < 0 or node.memory_free < 0:
+        elif node.is_over:
             self.make_way(node)
 
     def _give_back(self, instance: InstanceState) -> None:
@@ -333,7 +333,7 @@ class Replicas:
     def _squeeze(self) -> None:
         """Let functions take turns on nodes that have shrunk, until every set is complete again."""
         controller = self._controller
-        over = [node for node in controller.nodes.values() if node.is_up and (node.free < 0 or node.memory_free < 0)]
+        over = [node for node in controller.nodes.values() if node.is_up and node.is_over]
         self._is_squeezed = self.is_short or bool(over)
         for node in over:
             self.make_way(node)

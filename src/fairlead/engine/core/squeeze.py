@@ -34,14 +34,23 @@ def surplus(
     leaving += [i for found in sets for i in found.instances if i.is_draining and i.node is node]
     vcpus = -node.free - sum(i.vcpus for i in leaving)
     memory = -node.memory_free - sum(i.flavour.memory for i in leaving)
+    short = {device.index: -device.free for device in node.devices}
+    for instance in leaving:
+        if instance.device is not None:
+            short[instance.device.index] -= instance.flavour.vgpus
     left = {found.function: len(found.living()) for found in sets}
     there = [(found.function, i) for found in sets for i in found.living() if i.node is node]
     chosen: list[InstanceState] = []
-    while vcpus > 0 or memory > 0:
-        giving = [(left[name], i.batch < 0, i.id, name, i) for name, i in there if left[name] > 1]
+    while vcpus > 0 or memory > 0 or any(each > 0 for each in short.values()):
+        holding = [
+            (name, i)
+            for name, i in there
+            if vcpus > 0 or memory > 0 or (i.device is not None and short[i.device.index] > 0)
+        ]
+        giving = [(left[name], i.batch < 0, i.id, name, i) for name, i in holding if left[name] > 1]
         if not giving:
             oldest = _oldest(waiting)
-            giving = [(0, True, i.id, name, i) for name, i in there if _has_rested(i, now) and name not in oldest]
+            giving = [(0, True, i.id, name, i) for name, i in holding if _has_rested(i, now) and name not in oldest]
         if not giving:
             return chosen
         *_, name, instance = max(giving, key=lambda each: each[:3])
@@ -49,6 +58,8 @@ def surplus(
         left[name] -= 1
         vcpus -= instance.vcpus
         memory -= instance.flavour.memory
+        if instance.device is not None:
+            short[instance.device.index] -= instance.flavour.vgpus
         chosen.append(instance)
     return chosen
 

@@ -437,7 +437,7 @@ class Runtime:
             configuration
             for configuration in profile.configurations
             if configuration.vcpus == spec.vcpus
-            and (configuration.vgpus > 0) == (spec.device >= 0)
+            and configuration.vgpus == spec.vgpus
             and (configuration.memory_gb or own_gb) == spec.memory_gb
         ]
         if not fitting:
@@ -472,7 +472,7 @@ class Runtime:
 
     def lease(self, node: str, vcpus: float, memory_gb: float, vgpus: tuple[float, ...]) -> None:
         """From now on this app may use this much of a node, and of each of its devices."""
-        self._note(ev.NodeChanged(node, vcpus, memory_gb))
+        self._note(ev.NodeChanged(node, vcpus, memory_gb, None, vgpus or None))
 
     def demand(self) -> Demand:
         """What this app uses of every node, and what its waiting work could use besides."""
