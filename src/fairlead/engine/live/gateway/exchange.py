@@ -17,6 +17,10 @@ _RUN = token_hex(6).encode()  # so that ids we make differ between runs of the g
 _NUMBERS = count(1)
 
 
+def _nowhere(exchange: "Exchange", reply: Reply) -> None:
+    raise AssertionError("nothing takes the answer")
+
+
 class Connection(Protocol):
     """What a handler knows of a connection: `on_lost` is called once if the client leaves before its answer."""
 
@@ -50,6 +54,7 @@ class Exchange:
         "query",
         "reply",
         "request_id",
+        "respond",
         "traceparent",
     )
 
@@ -74,6 +79,7 @@ class Exchange:
         self.endpoint: Endpoint | None = None
         self.names: tuple[str, ...] = ()  # what stands in the path where its template has a name, in order
         self.reply: Reply | None = None  # known before the body is: a refusal
+        self.respond: Callable[[Exchange, Reply], None] = _nowhere  # takes the answer; set before a handler runs
         self.held_bytes = 0  # of its body
         self._parts: list[bytes | bytearray] = []  # the first, and all others together
         given = headers.get(b"x-request-id")

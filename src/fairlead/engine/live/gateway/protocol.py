@@ -6,6 +6,7 @@ requests sent ahead, the time that a request may take to arrive. `docs/design/ha
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
@@ -31,6 +32,7 @@ _SMALL_CHUNKS = 2048  # chunks that may be as small as they like
 _SOON_READ = 64 << 10  # a refused body of this size is read to its end, and the connection stays
 _MOST_DISCARDED = 64 << 20  # bytes that are read past an answer, so that a client that still sends gets to read it
 _LINGER_S = 2.0
+_log = logging.getLogger("fairlead.gateway")
 
 
 class _Refused(Exception):  # noqa: N818 - raised through the parser to stop it
@@ -56,7 +58,6 @@ class HttpConnection(asyncio.Protocol):
         self._incoming: Exchange | None = None  # its head is complete, its body is not
         self._current: Exchange | None = None  # in work
         self._queue: deque[Exchange] = deque()  # complete; each waits for the answer before its own
-        self._task: asyncio.Task[None] | None = None
         self._last_words: Problem | None = None  # what the client is told once all before it is answered
         self._is_deaf = False  # whatever comes now is not parsed
         self._is_lingering = False
@@ -329,15 +330,16 @@ class HttpConnection(asyncio.Protocol):
             self._respond(exchange, exchange.reply)
             return
         self._connections.works(self)
-        self._task = self._loop.create_task(self._handle(exchange))
+        self._gateway.begin(exchange, self._take_reply)
 
-    async def _handle(self, exchange: Exchange) -> None:
+    def _take_reply(self, exchange: Exchange, reply: Reply) -> None:
+        """Send the answer to the request in work. May be called while the runtime acts: it raises nothing."""
+        self._room.give_back(exchange.drop_body())
         try:
-            reply = await self._gateway.answer(exchange)
-        finally:
-            self._room.give_back(exchange.drop_body())
-            self._task = None
-        self._respond(exchange, reply)
+            self._respond(exchange, reply)
+        except Exception:
+            _log.exception("answering %s %s", exchange.method, exchange.path)
+            self._leave_at_once()
 
     def _refuse_incoming(self, problem: Problem) -> None:
         """Answer a request whose body has not arrived: at once, unless other answers come before or little is left."""
