@@ -23,6 +23,7 @@ from fairlead.engine.live.limits.choose import KINDS
 from fairlead.engine.live.links.address import bound_address, listen_on, parse_address
 from fairlead.engine.live.links.tls import TlsFiles, client_context
 from fairlead.engine.live.nodes import nodes_text, read_nodes
+from fairlead.engine.live.objects import place_of
 from fairlead.engine.live.order import ServeOrder
 from fairlead.engine.live.supervisor import Supervisor, listen
 from fairlead.errors import ConfigError
@@ -111,6 +112,16 @@ def serve(
     agents_client_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Take in only agents with a certificate that this verifies.")
     ] = None,
+    values: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Object store for large values between nodes of agents: file:///FOLDER or s3://BUCKET/PREFIX.",
+        ),
+    ] = None,
+    values_endpoint: Annotated[
+        str | None, typer.Option(metavar="URL", help="The S3 endpoint of --values; by default that of AWS_REGION.")
+    ] = None,
     no_warm_up: Annotated[
         bool, typer.Option("--no-warm-up", help="Do not run the examples of workflows before serving.")
     ] = False,
@@ -136,6 +147,12 @@ def serve(
         raise UsageError(f"--backend must be one of {', '.join(BACKENDS)}; got {backend!r}.")
     if backend == "agents" and nodes is not None:
         raise UsageError("--nodes describes parts of this machine; with --backend agents, each agent is a node.")
+    if values is not None:
+        if backend != "agents":
+            raise UsageError("--values needs --backend agents: on one machine, values stay in shared memory.")
+        place_of(values, values_endpoint, "", os.environ)
+    elif values_endpoint is not None:
+        raise UsageError("--values-endpoint needs --values.")
     order = ServeOrder(
         state=str(folder),
         apps=tuple(str(path) for path in paths),
@@ -156,6 +173,8 @@ def serve(
         callback_prefixes=tuple(callback_allow or ()),
         certfile=None if certfile is None else str(certfile.resolve()),
         keyfile=None if keyfile is None else str(keyfile.resolve()),
+        values=values,
+        values_endpoint=values_endpoint,
         settings={
             "max_body_bytes": int(max_body_mb * 2**20),
             "max_open": max_open,

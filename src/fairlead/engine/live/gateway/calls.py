@@ -116,7 +116,7 @@ async def output(host: Served, ending: Ending, form: Callable[[object], T]) -> T
 
 
 def _lost(because: str) -> Problem:
-    return Problem(503, "value_lost", f"A node was lost: {because}.", reason=because, retry_after_s=1.0)
+    return Problem(503, "value_lost", f"Data of the request was lost: {because}.", reason=because, retry_after_s=1.0)
 
 
 def refusal(ending: Ending) -> Problem:

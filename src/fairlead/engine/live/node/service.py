@@ -29,6 +29,7 @@ from fairlead.engine.live.links.stream import Stream
 from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
 from fairlead.engine.live.node.agent import NodeAgent
 from fairlead.engine.live.node.code import CodeFolder
+from fairlead.engine.live.node.passing import Passing
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.wire import Begin, Dial, frame
 from fairlead.model import Node
@@ -81,6 +82,7 @@ class AgentService:
         self._hub = Hub(order.token, served, log, self._store)
         self._agent = NodeAgent(self._ended, limits=order.limits)
         self._code = CodeFolder(order.folder / "code", lambda fetch: self._say(fetch))
+        self._passing = Passing(self._store, lambda message: self._say(message))
         self._specs: dict[str, InstanceSpec] = {}  # of instances that run, or wait for their code
         self._leashes: dict[str, socket.socket] = {}
         self._errors: dict[str, str] = {}  # by instance that is stopped: why
@@ -108,6 +110,7 @@ class AgentService:
             await asyncio.gather(serving, stopping, return_exceptions=True)
             if self._stream is not None:
                 self._stream.close()
+            await self._passing.close()
             await self._agent.close()
             await self._hub.close()
             self._store.close()
@@ -230,11 +233,16 @@ class AgentService:
                     self._store.delete(name)
         elif isinstance(message, control.Forget):
             self._store.forget(message.pid, message.keep)
+        elif isinstance(message, control.Share):
+            self._passing.share(message)
+        elif isinstance(message, control.Bring):
+            self._passing.bring(message)
 
     def _take_welcome(self, welcome: control.Welcome, stream: Stream) -> None:
         if self._epoch not in (0, welcome.epoch):
             self._store.clear()  # the requests that these values belonged to begin anew
         self._epoch, self._welcome, self._stream = welcome.epoch, welcome, stream
+        self._passing.begin(welcome.store, welcome.epoch)
         self._told = {}
         for key in self._offered:
             if key not in self._specs:  # it ended after `Hello`, when nothing could be said of it
