@@ -21,9 +21,9 @@ from fairlead.engine.core.site import prepare
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.deadlines import Deadlines
+from fairlead.engine.live.demand import Demand
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.instances import Instances
-from fairlead.engine.live.leases import Demand
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
@@ -469,17 +469,17 @@ class Runtime:
         """A node has other capacities. In a shared cluster the lease that follows says how much of it is this app's."""
         self._note(ev.NodeChanged(node.name, node.capacity_vcpus, node.memory_gb, node.devices))
 
-    def lease(self, node: str, vcpus: float, memory_gb: float) -> None:
-        """From now on this app may use this much of a node."""
+    def lease(self, node: str, vcpus: float, memory_gb: float, vgpus: tuple[float, ...]) -> None:
+        """From now on this app may use this much of a node, and of each of its devices."""
         self._note(ev.NodeChanged(node, vcpus, memory_gb))
 
     def demand(self) -> Demand:
         """What this app uses of every node, and what its waiting work could use besides."""
-        return self._needs.demand(self.controller, self._pool.missing())
+        return self._needs.demand(self.controller, self._pool.missing(), self.now)
 
     def lacks_room(self) -> bool:
         """Whether there is work that does not fit into the leases of this app."""
-        return self._needs.lacks_room(self.controller, is_short=bool(self._pool.missing()))
+        return self._needs.lacks_room(self.controller, self.now, is_short=bool(self._pool.missing()))
 
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone, with what ran there."""
