@@ -87,6 +87,20 @@ class Exchange:
         trace = headers.get(b"traceparent")
         self.traceparent = trace if trace and _TRACEPARENT(trace) else None
 
+    def again(self) -> "Exchange":
+        """Another request with the same head, without a body. It shares the headers, which do not change any more."""
+        other = Exchange(
+            self.method,
+            self.path,
+            self.query,
+            self.headers,
+            self.connection,
+            keep_alive=self.keep_alive,
+            is_old=self.is_old,
+        )
+        other.endpoint, other.names = self.endpoint, self.names
+        return other
+
     def header(self, name: bytes) -> str | None:
         """A header's value, by its name in lower case."""
         value = self.headers.get(name)
