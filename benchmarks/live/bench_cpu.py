@@ -66,6 +66,7 @@ class Server:
         self._pid = json.loads((state / "gateway.json").read_bytes())["pid"]
         self._url = f"{url.rstrip('/')}{system.paths[NOOP]}"
         self._client = Client(url, system.paths[NOOP])
+        self._client.call()  # a connection without a request is soon closed
         self._idle = 0.0  # CPU time per second
         self.found: dict[str, list[float]] = {load: [] for load in LOADS}
 

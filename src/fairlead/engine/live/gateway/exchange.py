@@ -6,7 +6,7 @@ from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Protocol
 
-from fairlead.engine.live.gateway.replies import Headers, Reply
+from fairlead.engine.live.gateway.replies import Reply
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.endpoints import Endpoint
@@ -132,10 +132,3 @@ class Exchange:
         held, self.held_bytes = self.held_bytes, 0
         self._parts.clear()
         return held
-
-    def echoed(self) -> Headers:
-        """Headers of the answer that repeat what the request said."""
-        headers: Headers = [(b"x-request-id", self.request_id)]
-        if self.traceparent is not None:
-            headers.append((b"traceparent", self.traceparent))
-        return headers

@@ -432,15 +432,14 @@ class HttpConnection(asyncio.Protocol):
     def _write_reply(self, exchange: Exchange, reply: Reply) -> None:
         """Send an answer in one write."""
         connections = self._connections
+        status, body, headers, content_type = reply
         parts = [
-            _STATUS_LINE[reply.status],
-            b"date: ",
-            connections.date,
-            b"\r\ncontent-type: ",
-            reply.content_type,
-            b"\r\ncontent-length: %d\r\n" % len(reply.body),
+            b"%bdate: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
+            % (_STATUS_LINE[status], connections.date, content_type, len(body), exchange.request_id)
         ]
-        for name, value in (*exchange.echoed(), *reply.headers):
+        if exchange.traceparent is not None:
+            parts.append(b"traceparent: %b\r\n" % exchange.traceparent)
+        for name, value in headers:
             if name == b"connection":
                 exchange.keep_alive = False
             else:
@@ -453,8 +452,8 @@ class HttpConnection(asyncio.Protocol):
             parts.append(b"connection: keep-alive\r\n")
         parts.append(b"\r\n")
         if exchange.method != "HEAD":
-            parts.append(reply.body)
-        connections.census.answered(reply.status)
+            parts.append(body)
+        connections.census.answered(status)
         self._write(b"".join(parts))
 
     def _write(self, data: bytes) -> None:
