@@ -1,10 +1,11 @@
 """CPU time that one no-op costs the gateway: one request at a time, 20 a second, and 32 users at once.
 
-`python benchmarks/live/bench_cpu.py [--baseline CHECKOUT] [--repeat 5]`
+`python benchmarks/live/bench_cpu.py [--baseline CHECKOUT] [--rounds 20]`
 
 CPU time counts what the gateway's threads ran, by the kernel's own account, and not how long they waited for a core;
-so it says more than latency where other programs use the machine. With a baseline, both versions are measured in
-turn, and the ratios are of the pairs. `idle` is what the same gateway uses between requests; it is taken off.
+so it says more than latency where other programs use the machine. All servers are up at once and are asked in turn,
+round by round; the medians are over the rounds, and the ratio is the median of the ratios of a round, with its
+quartiles. What a gateway uses between requests is measured first and taken off.
 """
 
 import argparse
@@ -12,13 +13,14 @@ import json
 import socket
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from time import monotonic, sleep
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))  # the load generator is this checkout's
 
-from compare import interleaved, versions
+from compare import versions
 from processes import adopt_orphans, serving
 from rows import BODY, USERS
 from systems import HERE, NOOP, System, fairlead_command
@@ -56,42 +58,46 @@ def cpu_s(pid: int) -> float:
     return total / 1e9
 
 
-def measure(system: System, requests: int) -> dict[str, float]:
-    """Microseconds of CPU time per request under each load."""
-    with tempfile.TemporaryDirectory(prefix="fl-bench-", ignore_cleanup_errors=True) as folder:
-        state = Path(folder) / "state"
-        with serving(system.commands[NOOP](state), Path(folder) / "log", system.environment) as url:
-            pid = json.loads((state / "gateway.json").read_bytes())["pid"]
-            client = Client(url, system.paths[NOOP])
-            for _ in range(300):
-                client.call()
-            sleep(1.0)
-            before, began = cpu_s(pid), monotonic()
-            sleep(2.0)
-            idle = (cpu_s(pid) - before) / (monotonic() - began)
-            found = {}
+class Server:
+    """A gateway that is up, and what its requests have cost so far."""
 
-            def note(load: str, before: float, began: float, count: int) -> None:
-                used = cpu_s(pid) - before - idle * (monotonic() - began)
-                found[load] = used / count * 1e6
+    def __init__(self, system: System, url: str, state: Path) -> None:
+        self.name = system.name
+        self._pid = json.loads((state / "gateway.json").read_bytes())["pid"]
+        self._url = f"{url.rstrip('/')}{system.paths[NOOP]}"
+        self._client = Client(url, system.paths[NOOP])
+        self._client.call()  # a connection without a request is soon closed
+        self._idle = 0.0  # CPU time per second
+        self.found: dict[str, list[float]] = {load: [] for load in LOADS}
 
-            before, began = cpu_s(pid), monotonic()
-            for _ in range(requests):
-                client.call()
-            note(LOADS[0], before, began, requests)
-            before, began = cpu_s(pid), monotonic()
-            for _ in range(requests // 20):
-                sleep(PACE_S)
-                client.call()
-            note(LOADS[1], before, began, requests // 20)
-            client.close()
-            plan = Plan(arrivals=Closed(USERS), duration_s=2.0, body=BODY)
-            target = f"{url.rstrip('/')}{system.paths[NOOP]}"
-            run_load(target, plan)
-            before, began = cpu_s(pid), monotonic()
-            result = run_load(target, plan)
-            note(LOADS[2], before, began, result.answered)
-            return found
+    def warm_up(self) -> None:
+        self._one_at_a_time(300)
+        self._users()
+        before, began = cpu_s(self._pid), monotonic()
+        sleep(2.0)
+        self._idle = (cpu_s(self._pid) - before) / (monotonic() - began)
+
+    def measure(self, load: str) -> None:
+        """One round: microseconds of CPU time per request."""
+        before, began = cpu_s(self._pid), monotonic()
+        if load == LOADS[0]:
+            count = self._one_at_a_time(100)
+        elif load == LOADS[1]:
+            count = self._one_at_a_time(10, PACE_S)
+        else:
+            count = self._users()
+        used = cpu_s(self._pid) - before - self._idle * (monotonic() - began)
+        self.found[load].append(used / count * 1e6)
+
+    def _one_at_a_time(self, count: int, pause_s: float = 0.0) -> int:
+        for _ in range(count):
+            if pause_s:
+                sleep(pause_s)
+            self._client.call()
+        return count
+
+    def _users(self) -> int:
+        return run_load(self._url, Plan(arrivals=Closed(USERS), duration_s=0.5, body=BODY)).answered
 
 
 def own_version() -> System:
@@ -107,24 +113,35 @@ def own_version() -> System:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--baseline", type=Path, metavar="CHECKOUT", help="compare with the Fairlead of that checkout")
-    parser.add_argument("--repeat", type=int, default=5, metavar="N")
-    parser.add_argument("--requests", type=int, default=2000, metavar="N", help="of the first load")
+    parser.add_argument("--policy", metavar="NAME", help="instead of the default one")
+    parser.add_argument("--rounds", type=int, default=20, metavar="N")
     options = parser.parse_args()
     adopt_orphans()
     chosen = [own_version()] if options.baseline is None else versions(options.baseline)
-    found: dict[str, list[dict[str, float]]] = {system.name: [] for system in chosen}
-    for _, system in interleaved(chosen, options.repeat):
-        row = measure(system, options.requests)
-        found[system.name].append(row)
-        print(system.name, {load: round(value) for load, value in row.items()}, file=sys.stderr, flush=True)
-    for load in LOADS:
-        medians = {name: median(row[load] for row in rows) for name, rows in found.items()}
-        line = ", ".join(f"{name} {value:.0f}" for name, value in medians.items())
-        if options.baseline is not None:
-            new, old = found.values()
-            pairs = sorted(a[load] / b[load] for a, b in zip(new, old, strict=True))
-            line += f"; ratio {median(pairs):.3f} ({pairs[0]:.3f} to {pairs[-1]:.3f})"
-        print(f"{load}: {line}")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-bench-", ignore_cleanup_errors=True)))
+        servers = []
+        for system in chosen:
+            state = folder / system.name
+            command = fairlead_command(NOOP, options.policy)(state)
+            url = stack.enter_context(serving(command, folder / f"{system.name}.log", system.environment))
+            servers.append(Server(system, url, state))
+        for server in servers:
+            server.warm_up()
+        for load in LOADS:
+            for number in range(options.rounds):
+                for server in servers if number % 2 == 0 else servers[::-1]:
+                    server.measure(load)
+            print(f"{load}: {shown(load, servers)}", flush=True)
+
+
+def shown(load: str, servers: list[Server]) -> str:
+    line = ", ".join(f"{server.name} {median(server.found[load]):.0f} us" for server in servers)
+    if len(servers) == 1:
+        return line
+    new, old = (server.found[load] for server in servers)
+    low, middle, high = quantiles([a / b for a, b in zip(new, old, strict=True)], n=4)
+    return f"{line}; ratio {middle:.3f} ({low:.3f} to {high:.3f})"
 
 
 if __name__ == "__main__":

@@ -445,7 +445,8 @@ class Instances:
                     self.values.release(result.value)
         elif isinstance(message, Done):
             for result in message.results:
-                self.values.hold(result.value)
+                if type(result.value) is not bytes:
+                    self.values.hold(result.value)
             self.reports.finished(message.batch, message.results, message.work_s, message.transfer_s)
         elif isinstance(message, Ready):
             self._failures.pop(member.spec.function, None)

@@ -6,7 +6,7 @@ from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Protocol
 
-from fairlead.engine.live.gateway.replies import Headers, Reply
+from fairlead.engine.live.gateway.replies import Reply
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.endpoints import Endpoint
@@ -87,6 +87,20 @@ class Exchange:
         trace = headers.get(b"traceparent")
         self.traceparent = trace if trace and _TRACEPARENT(trace) else None
 
+    def again(self) -> "Exchange":
+        """Another request with the same head, without a body. It shares the headers, which do not change any more."""
+        other = Exchange(
+            self.method,
+            self.path,
+            self.query,
+            self.headers,
+            self.connection,
+            keep_alive=self.keep_alive,
+            is_old=self.is_old,
+        )
+        other.endpoint, other.names = self.endpoint, self.names
+        return other
+
     def header(self, name: bytes) -> str | None:
         """A header's value, by its name in lower case."""
         value = self.headers.get(name)
@@ -118,10 +132,3 @@ class Exchange:
         held, self.held_bytes = self.held_bytes, 0
         self._parts.clear()
         return held
-
-    def echoed(self) -> Headers:
-        """Headers of the answer that repeat what the request said."""
-        headers: Headers = [(b"x-request-id", self.request_id)]
-        if self.traceparent is not None:
-            headers.append((b"traceparent", self.traceparent))
-        return headers
