@@ -1,9 +1,13 @@
 """What a member of a shared cluster uses and needs, as the ledger of leases hears of it, in whole numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 import msgspec
+
+from fairlead.engine.core.capacity import UNLIMITED, mebi, milli
+from fairlead.engine.live.contracts import InstanceSpec
 
 
 class Amount(NamedTuple):
@@ -44,3 +48,22 @@ class Demand(msgspec.Struct, frozen=True):
     uses: Mapping[str, Amount] = {}
     more: Sequence[Work] = ()
     spare: Mapping[str, Amount] = {}
+
+
+def held_by(specs: Iterable[InstanceSpec]) -> dict[str, Amount]:
+    """What instances hold of each node, as if all of them were busy."""
+    found: dict[str, Amount] = {}
+    for spec in specs:
+        held, memory = found.get(spec.node, Amount()), mebi(spec.memory_gb)
+        vgpus = [*held.devices, *[0] * (spec.device + 1 - len(held.devices))]
+        if spec.device >= 0:
+            vgpus[spec.device] += milli(spec.vgpus)
+        memory = held.memory + (memory if memory < UNLIMITED else 0)
+        found[spec.node] = Amount(held.vcpus + milli(spec.vcpus), memory, tuple(vgpus))
+    return found
+
+
+def together(one: Amount, other: Amount) -> Amount:
+    """The sum of two amounts of a node."""
+    devices = [sum(pair) for pair in zip_longest(one.devices, other.devices, fillvalue=0)]
+    return Amount(one.vcpus + other.vcpus, one.memory + other.memory, tuple(devices))

@@ -1,6 +1,7 @@
 """One node in the ledger of leases: its resources, what members have of each, and whose turn it is."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 from fairlead.engine.core.capacity import UNLIMITED, mebi, milli
 from fairlead.engine.live.apportion import SLICE_S, Terms, fill
@@ -111,10 +112,11 @@ class _Resource:
 class LeasedNode:
     """The resources of a node, whose turn it is there, and what members were told last."""
 
-    __slots__ = ("_left", "_order", "_rotated", "_settled", "resources", "served", "told", "whole")
+    __slots__ = ("_left", "_order", "_reserved", "_rotated", "_settled", "resources", "served", "told", "whole")
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, reserved: Amount = Amount()) -> None:
         self.resources: list[_Resource] = []
+        self._reserved = reserved
         self.told: dict[int, Amount] = {}
         self.served: dict[int, float] = {}  # what members have had while others wanted it too, per weight
         self._order: dict[int, float] = {}  # `served` as of the last rotation
@@ -132,7 +134,15 @@ class LeasedNode:
         self.resources = resources
         vcpus, memory, *devices = [resource.capacity for resource in resources]
         self.whole = Amount(vcpus, memory, tuple(devices))
+        self.reserve(self._reserved)
         self.told = dict.fromkeys(self.told, Amount(-1, -1))  # they have heard of the whole of it since
+
+    def reserve(self, amount: Amount) -> None:
+        """Keep this much from all members: it is held by something that is none of theirs."""
+        self._reserved = amount
+        for resource, whole, held in zip_longest(self.resources, self.whole.each(), amount.each(), fillvalue=0):
+            if isinstance(resource, _Resource) and whole < UNLIMITED:
+                resource.capacity = 0 if held and resource.is_whole else max(0, whole - held)
 
     def add(self, id: int, account: str, partners: Iterable[int]) -> None:
         """Let a member have a part; it goes on where members of the same account are, or were when they left."""

@@ -61,6 +61,7 @@ class Ledger:
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._nodes: dict[str, LeasedNode] = {}
         self._members: dict[int, Member] = {}
+        self._reserved: Mapping[str, Amount] = {}
         for node in nodes:
             self.node_joined(node)
 
@@ -97,7 +98,7 @@ class Ledger:
             return
         for node in nodes:
             if node.name not in self._nodes:
-                self._nodes[node.name] = LeasedNode(node)
+                self._nodes[node.name] = LeasedNode(node, self._reserved.get(node.name, Amount()))
             self._add(self._nodes[node.name], member)
 
     def leave(self, member: int) -> None:
@@ -111,9 +112,15 @@ class Ledger:
         """Give a member another weight."""
         self._members[member].weight = weight
 
+    def reserve(self, held: Mapping[str, Amount]) -> None:
+        """Keep this much of each node from all members, until further notice: instances of nobody hold it."""
+        self._reserved = held
+        for name, node in self._nodes.items():
+            node.reserve(held.get(name, Amount()))
+
     def node_joined(self, node: Node) -> None:
         """A node can be used; members are taken to know it in full size."""
-        found = self._nodes[node.name] = LeasedNode(node)
+        found = self._nodes[node.name] = LeasedNode(node, self._reserved.get(node.name, Amount()))
         for member in self._members:
             self._add(found, member)
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from fairlead.engine.core.capacity import UNLIMITED, NodeState, mebi, milli
 from fairlead.engine.core.controller import Controller
+from fairlead.engine.core.device_use import device_uses
 from fairlead.engine.live.demand import Amount, Demand, Need, Work
 from fairlead.model import Configuration, Function
 from fairlead.workload import Scenario
@@ -50,8 +51,9 @@ class Needs:
         uses, spare = {}, {}
         for node in controller.nodes.values():
             if node.is_up:
-                uses[node.name] = Amount(*pool.uses(node))
-                spare[node.name] = Amount(0, _spare_memory(controller, node))
+                taken, idle = device_uses(pool, node)
+                uses[node.name] = Amount(*pool.uses(node), taken)
+                spare[node.name] = Amount(0, _spare_memory(controller, node), idle)
         self._look(controller, now)
         more = [Work(self._sizes[function][:1]) for function in missing]
         for (_, function), line in controller.waiting.lines().items():

@@ -21,7 +21,7 @@ from fairlead.engine.core.site import prepare
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.deadlines import Deadlines
-from fairlead.engine.live.demand import Demand
+from fairlead.engine.live.demand import Amount, Demand, held_by, together
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.instances import Instances
 from fairlead.engine.live.needs import Needs
@@ -180,9 +180,10 @@ class Runtime:
         self._loop = asyncio.get_running_loop()
         self._began = self._monotonic()
         self.started_unix = self._clock.wall()
+        self._instances.claim(self)
         if self._seat is not None:
             self._seat.take(self)  # before anything starts
-        await self._instances.open(self)
+        await self._instances.open()
         self._is_opening = False
         if self._events:
             self._turn_soon()
@@ -437,7 +438,7 @@ class Runtime:
             configuration
             for configuration in profile.configurations
             if configuration.vcpus == spec.vcpus
-            and (configuration.vgpus > 0) == (spec.device >= 0)
+            and configuration.vgpus == spec.vgpus
             and (configuration.memory_gb or own_gb) == spec.memory_gb
         ]
         if not fitting:
@@ -472,11 +473,17 @@ class Runtime:
 
     def lease(self, node: str, vcpus: float, memory_gb: float, vgpus: tuple[float, ...]) -> None:
         """From now on this app may use this much of a node, and of each of its devices."""
-        self._note(ev.NodeChanged(node, vcpus, memory_gb))
+        self._note(ev.NodeChanged(node, vcpus, memory_gb, None, vgpus or None))
 
     def demand(self) -> Demand:
         """What this app uses of every node, and what its waiting work could use besides."""
-        return self._needs.demand(self.controller, self._pool.missing(), self.now)
+        demand = self._needs.demand(self.controller, self._pool.missing(), self.now)
+        known = self.controller.pool.instances
+        unknown = held_by(spec for number, spec in self._instances.claimed() if number not in known)
+        if not unknown:
+            return demand
+        uses = {node: together(use, unknown.get(node, Amount())) for node, use in demand.uses.items()}
+        return msgspec.structs.replace(demand, uses=uses)
 
     def lacks_room(self) -> bool:
         """Whether there is work that does not fit into the leases of this app."""

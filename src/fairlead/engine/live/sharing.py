@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from fairlead.engine.live.demand import Amount, Demand, Need
+from fairlead.engine.live.contracts import InstanceSpec
+from fairlead.engine.live.demand import Amount, Demand, Need, held_by
 from fairlead.engine.live.leased_node import RECENT_S
 from fairlead.engine.live.leases import Change, Ledger
 from fairlead.model import Node
@@ -101,6 +102,10 @@ class Sharing:
             self.settle()
         elif self._timer is not None:
             self._timer.cancel()
+
+    def reserve(self, specs: Iterable[InstanceSpec]) -> None:
+        """Promise nothing of what these instances hold: they are a former gateway's, and no deployment has them."""
+        self._ledger.reserve(held_by(specs))
 
     def node_joined(self, node: Node) -> None:
         """A node can be used, by every app."""
