@@ -485,6 +485,16 @@ async def nodes_are_told_at_opening(b: Opened) -> None:
         await b.heard.until(lambda key=spec.key: key in b.heard.ready, f"an instance is ready on {name}")  # type: ignore[misc]
 
 
+async def a_node_that_is_given_back_is_lost(b: Opened) -> None:
+    """Where it was empty. Others stay."""
+    if len(b.inventory.nodes) < 2:
+        return
+    name = b.inventory.nodes[-1].name
+    b.provider.shrink(name)
+    await b.heard.until(lambda: b.heard.nodes.get(name, ...) is None, f"node {name} is lost")
+    await b.start("echo", node=b.inventory.nodes[0].name)
+
+
 async def closing_ends_everything(b: Opened) -> None:
     """Every instance is reported gone, also a busy one; closing again does nothing."""
     idle, busy = await b.start("echo"), await b.start("wait")
@@ -522,5 +532,6 @@ BACKEND_CHECKS: tuple[Check, ...] = (
     a_large_output_is_kept_after_its_instance,
     a_value_of_one_node_is_read_on_another,
     nodes_are_told_at_opening,
+    a_node_that_is_given_back_is_lost,
     closing_ends_everything,
 )

@@ -16,6 +16,7 @@ from fairlead.engine.core.books import Books, Recorder, Rows
 from fairlead.engine.core.capacity import InstanceState, NodeState, milli
 from fairlead.engine.core.changes import ChangeLog
 from fairlead.engine.core.decisions import Decisions
+from fairlead.engine.core.draining import Drains
 from fairlead.engine.core.holds import Holds
 from fairlead.engine.core.placement import Placement
 from fairlead.engine.core.pool import Pool
@@ -59,6 +60,7 @@ class Controller:
         "books",
         "changes",
         "decisions",
+        "drains",
         "effects",
         "freed",
         "fresh",
@@ -111,6 +113,7 @@ class Controller:
         self.pool = Pool(self.placement, self.timers, self._stopped, awaits_end=awaits_end)
         self.beliefs = Beliefs(scenario, self.pool)
         self.replicas = Replicas(self)
+        self.drains = Drains(self)
         self.holds = Holds(self.replicas)
         self.races = Races(self)
         self.requests: dict[int, RequestState] = {}
@@ -135,6 +138,7 @@ class Controller:
             ev.InstanceAdopted: self._instance_adopted,
             ev.ResizeRefused: self._resize_refused,
             ev.NodeChanged: self._node_changed,
+            ev.NodeDraining: self.drains.apply,
             ev.NodeLost: self._node_lost,
             ev.NodeJoined: self._node_joined,
             ev.Pressure: self._pressure,

@@ -494,6 +494,26 @@ class Runtime:
         self._log(f"node {name} was lost: {reason}")
         self._note(ev.NodeLost(name))
 
+    def node_draining(self, event: ev.NodeDraining) -> None:
+        """An operator drains a node; one that was never known here is left alone."""
+        if event.node in self.controller.nodes:
+            self._note(event)
+
+    def node_reopened(self, node: Node) -> None:
+        """A node that was drained is used again."""
+        if node.name in self.controller.nodes:
+            self._note(ev.NodeDraining(node.name, "open"))
+        else:
+            self.node_joined(node)
+
+    def is_moving(self, node: str) -> bool:
+        """Whether instances that were started for those of a draining node are not ready yet, as far as is known."""
+        return self.controller.drains.is_moving(node)
+
+    def has_left(self, node: str) -> bool:
+        """Whether nothing of this app exists on a draining node any more."""
+        return self.controller.drains.has_left(node)
+
     def finished(self, batch: int, results: Sequence[Result], work_s: float, transfer_s: float = 0.0) -> None:
         """A batch has ended: its instance has nothing to do until the controller knows."""
         if batch < 0:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TypeVarTuple
 
 from fairlead.engine.live.callbacks import CallbackRefusedError, Courier
-from fairlead.engine.live.gateway import apps, asynchronous, calls, health, inference, openfaas
+from fairlead.engine.live.gateway import apps, asynchronous, calls, health, inference, nodes, openfaas
 from fairlead.engine.live.gateway.auth import Guard
 from fairlead.engine.live.gateway.endpoints import Endpoint, Router, is_plain_path
 from fairlead.engine.live.gateway.exchange import Exchange
@@ -26,6 +26,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *calls.ENDPOINTS,
     *asynchronous.ENDPOINTS,
     *apps.ENDPOINTS,
+    *nodes.ENDPOINTS,
     *inference.ENDPOINTS,
     *openfaas.ENDPOINTS,
     *health.ENDPOINTS,

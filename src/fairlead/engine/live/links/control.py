@@ -124,6 +124,10 @@ class Bring(msgspec.Struct, frozen=True, array_like=True, tag=10):
     size: int
 
 
+class Leave(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """The node was drained: the agent ends."""
+
+
 # --- from an agent -------------------------------------------------------------------------------------------------
 
 
@@ -183,7 +187,7 @@ class Brought(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 First = Hello | Attach | Read
-ToAgent = Welcome | Refused | Start | Stop | Resize | Beat | Piece | Release | Forget | Share | Bring
+ToAgent = Welcome | Refused | Start | Stop | Resize | Beat | Piece | Release | Forget | Share | Bring | Leave
 FromAgent = Gone | ResizeRefused | Beating | Fetch | Said | Changed | Shared | Brought
 
 first: msgspec.msgpack.Decoder[First] = msgspec.msgpack.Decoder(First)

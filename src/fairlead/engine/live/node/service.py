@@ -91,23 +91,25 @@ class AgentService:
         self._offered: tuple[str, ...] = ()  # keys of the instances in the last `Hello`
         self._epoch = 0
         self._heard_at = 0.0
+        self._left = asyncio.Event()
         self._told: dict[str, Usage] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until told to stop. RefusedError if the first gateway refuses the token."""
+        """Serve until told to stop, or drained by the gateway. RefusedError if the first gateway refuses the token."""
         self._loop = asyncio.get_running_loop()
         self._hub.open(self._listening)
         self._agent.add([self._order.node])
         serving = self._loop.create_task(self._serve())
         stopping = self._loop.create_task(stop.wait())
+        leaving = self._loop.create_task(self._left.wait())
         try:
-            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((serving, stopping, leaving), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
                 serving.result()
         finally:
-            for task in (serving, stopping):
+            for task in (serving, stopping, leaving):
                 task.cancel()
-            await asyncio.gather(serving, stopping, return_exceptions=True)
+            await asyncio.gather(serving, stopping, leaving, return_exceptions=True)
             if self._stream is not None:
                 self._stream.close()
             await self._passing.close()
@@ -233,6 +235,9 @@ class AgentService:
                     self._store.delete(name)
         elif isinstance(message, control.Forget):
             self._store.forget(message.pid, message.keep)
+        elif isinstance(message, control.Leave):
+            self._log(f"the gateway at {self._order.join} has drained node {self._order.node.name}: this agent ends")
+            self._left.set()
         elif isinstance(message, control.Share):
             self._passing.share(message)
         elif isinstance(message, control.Bring):

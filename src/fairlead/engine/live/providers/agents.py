@@ -20,7 +20,7 @@ from time import time
 
 import msgspec
 
-from fairlead.engine.live.contracts import Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
+from fairlead.engine.live.contracts import LEFT, Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links import control
 from fairlead.engine.live.links.address import bound_address, parse_address
@@ -233,7 +233,11 @@ class AgentProvider:
         """Agents join when they are started; this cannot start one."""
 
     def shrink(self, node: str) -> None:
-        """An agent stays until it is ended."""
+        """Have the agent of a node end."""
+        agent = self._agents.get(node)
+        if agent is not None:
+            agent.stream.ended = lambda reason: self._lose(agent, LEFT)
+            agent.send(control.Leave())
 
     def usage(self, key: str) -> Usage:
         """What the agent said last, at most two seconds ago."""
