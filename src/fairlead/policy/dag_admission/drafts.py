@@ -101,7 +101,7 @@ class Drafting:
         promise = Promise(request.id, dag, request.deadline, request.budget_usd < inf)
         draft = Draft(promise)
         used: dict[Place, None] = {}
-        trusted = [is_probe and durations.is_unknown(way) for way in ways]
+        trusted = [durations.is_unknown(way) for way in ways] if is_probe else [False] * len(ways)
         seconds, least_s, rest_s = self._times_s(view, dag, ways, trusted)
         limit = request.deadline * (1 + _TOLERANCE) if is_hasty else inf
         counts_steps = not (is_probe or calendar.is_rehearsing)
