@@ -5,6 +5,9 @@ from datetime import timedelta
 from functools import cache
 from hashlib import sha256
 
+import obstore
+from obstore.store import LocalStore, S3Store
+
 from fairlead.app import App, each, switch
 from fairlead.video.uploading import check_store, store_url
 from fairlead.video.versions import EXAMPLE, FRAMES, SLO, has_face, make_app
@@ -49,8 +52,6 @@ def with_frame(work, item):
 
 def put(frame: bytes) -> str:
     """Keeps a frame; its URL. The name is made of the content, so that a second attempt writes no second object."""
-    import obstore  # noqa: PLC0415 (the optional extra `video`)
-
     name = f"frames/{sha256(frame).hexdigest()}.jpg"
     obstore.put(_store(store_url()), name, frame)
     return f"{store_url().rstrip('/')}/{name}"
@@ -58,8 +59,6 @@ def put(frame: bytes) -> str:
 
 def get(url: str) -> bytes:
     """The frame at a URL of the store."""
-    import obstore  # noqa: PLC0415
-
     root = store_url().rstrip("/")
     if not url.startswith(f"{root}/frames/"):
         raise ValueError(f"{url} is no frame in the store {root}.")
@@ -68,8 +67,6 @@ def get(url: str) -> bytes:
 
 @cache
 def _store(url: str):
-    from obstore.store import LocalStore, S3Store  # noqa: PLC0415
-
     if url.startswith("file:"):
         return LocalStore.from_url(url, mkdir=True)
     is_http = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
