@@ -65,8 +65,13 @@ def pixels(picture):
 
 @pytest.mark.parametrize(
     ("picture", "message"),
-    [("cat.png", "a picture is {"), ({"pixels": b"12345"}, "a picture is square"), ({"pixels": ""}, "got 0 bytes")],
-    ids=["no-picture", "not-square", "empty"],
+    [
+        ("cat.png", "a picture is {"),
+        ({"pixels": "abc"}, "in JSON as base64"),
+        ({"pixels": b"12345"}, "a picture is square"),
+        ({"pixels": ""}, "got 0 bytes"),
+    ],
+    ids=["no-picture", "no-base64", "not-square", "empty"],
 )
 def test_what_is_no_picture_is_refused(app, picture, message):
     with pytest.raises(ValueError, match=message):

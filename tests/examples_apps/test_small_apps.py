@@ -107,9 +107,10 @@ class TestPhotos:
         [
             (b"no picture", "these 10 bytes are no PNG"),
             ({"jpeg": "x"}, "send a PNG"),
+            ({"png": "abc"}, "send a PNG"),
             ("small", "at least 64 x 64 pixels; got 63 x 80"),
         ],
-        ids=["other-bytes", "other-key", "too-small"],
+        ids=["other-bytes", "other-key", "no-base64", "too-small"],
     )
     def test_what_is_no_photograph_is_refused(self, app, photo, message):
         photo = png(np.zeros((80, 63), np.uint8)) if photo == "small" else photo

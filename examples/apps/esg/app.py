@@ -3,6 +3,7 @@
 Six functions, each a real convolutional network on the CPU, over batch size and vCPUs. See README.md.
 """
 
+import binascii
 import os
 from base64 import b64decode
 from math import isqrt
@@ -87,10 +88,13 @@ def depth_recognition(result, _pixels):
 
 def pixels_of(picture):
     """The pixels of a picture: height, width, colour. They come as bytes, or from outside as base64."""
-    if not isinstance(picture, dict) or not isinstance(picture.get("pixels"), bytes | str):
+    data = picture.get("pixels") if isinstance(picture, dict) else None
+    try:
+        data = b64decode(data, validate=True) if isinstance(data, str) else data
+    except binascii.Error:
+        data = None
+    if not isinstance(data, bytes):
         raise ValueError('a picture is {"pixels": ...}: the bytes of a square RGB picture, in JSON as base64.')
-    data = picture["pixels"]
-    data = b64decode(data, validate=True) if isinstance(data, str) else data
     side = isqrt(len(data) // 3)
     if side == 0 or len(data) != side * side * 3:
         raise ValueError(f"a picture is square and has three bytes per pixel; got {len(data)} bytes.")

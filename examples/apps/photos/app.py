@@ -3,6 +3,7 @@
 See README.md.
 """
 
+import binascii
 import io
 from base64 import b64decode, b64encode
 from hashlib import sha256
@@ -29,7 +30,10 @@ def preprocess(photo):
     A PNG comes as bytes, or in JSON as base64: the text itself, or `{"png": text}`.
     """
     data = photo.get("png") if isinstance(photo, dict) else photo
-    data = b64decode(data, validate=True) if isinstance(data, str) else data
+    try:
+        data = b64decode(data, validate=True) if isinstance(data, str) else data
+    except binascii.Error:
+        data = None
     if not isinstance(data, bytes):
         raise ValueError('send a PNG: its bytes, or in JSON {"png": its base64}.')
     try:
