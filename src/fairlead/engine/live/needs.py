@@ -33,10 +33,7 @@ class Needs:
         """Whether work waits, or replicas or warm instances (`is_short`) are missing, and no node has room for more."""
         if not (is_short or controller.waiting.tasks or controller.replicas.is_short):
             return False
-        vcpus, memory = self.least
-        return not any(
-            node.free >= vcpus and node.memory_free >= memory for node in controller.nodes.values() if node.is_open
-        )
+        return not controller.placement.has_room(*self.least)
 
     def demand(self, controller: Controller, missing: Sequence[str]) -> Demand:
         """What is used of each node, and what waiting work, missing replicas and warm instances could use besides."""
