@@ -14,6 +14,7 @@ import msgspec
 import typer
 import yaml
 
+from fairlead.app.load import no_app_in, split_address
 from fairlead.app.secrets import AGENT_TOKEN
 from fairlead.app.units import seconds
 from fairlead.cli.errors import UsageError, warn
@@ -39,7 +40,9 @@ _LARGEST = 1e15  # of any limit: bytes, seconds or counts beyond it are typing e
 
 
 def serve(
-    apps: Annotated[list[Path] | None, typer.Argument(metavar="APP...", help="App files, such as app.py.")] = None,
+    apps: Annotated[
+        list[Path] | None, typer.Argument(metavar="APP...", help="Apps: app.py, app.py:name, or a folder.")
+    ] = None,
     policy: Annotated[str | None, typer.Option(help="The policy that dispatches, instead of the app's own.")] = None,
     scaler: Annotated[str | None, typer.Option(help="The policy that scales; none by default.")] = None,
     control_period: Annotated[
@@ -129,7 +132,7 @@ def serve(
 ) -> None:
     """Serve apps over HTTP: admit what can be in time, refuse the rest at once, and survive crashes."""
     paths = _app_paths(apps or [], allow_deploy)
-    folder = (state or STATE / (paths[0].stem if paths else "apps")).resolve()
+    folder = (state or STATE / (_stem(paths[0]) if paths else "apps")).resolve()
     parameters = _parameters(settings or [], policy, scaler)
     _check_certificate(certfile, keyfile)
     if not 1 <= max_body_mb * 2**20 < _LARGEST:
@@ -271,11 +274,19 @@ def _weights(texts: Sequence[str]) -> dict[str, float]:
 def _app_paths(apps: Sequence[Path], allow_deploy: bool) -> list[Path]:
     if not apps and not allow_deploy:
         raise UsageError("Name an app file, such as app.py; or let clients upload apps with --allow-deploy.")
-    missing = [str(path) for path in apps if not Path(str(path).rpartition(":")[0] or path).is_file()]
-    missing = [text for text in missing if not Path(text).is_file()]
-    if missing:
-        raise UsageError(f"There is no app file {missing[0]}.")
+    for address in apps:
+        file, _ = split_address(address)
+        if file.is_dir():
+            raise no_app_in(file)
+        if not file.is_file():
+            raise UsageError(f"There is no app file {address}.")
     return [path.resolve() for path in apps]
+
+
+def _stem(address: Path) -> str:
+    """What the state folder of an app is called: as its file, or, if its address is a folder, as that."""
+    file, _ = split_address(address)
+    return file.stem if address.name.startswith(file.name) else file.parent.name
 
 
 def _parameters(settings: Sequence[str], policy: str | None, scaler: str | None) -> dict[str, dict[str, object]]:

@@ -448,9 +448,9 @@ class Controller:
         if node is None or not node.is_up:
             self.stale_events += 1
             return
-        self.pool.change(node, event.vcpus, event.memory_gb, event.devices, self.now)
+        self.pool.change(node, event, self.now)
         self._withdraw_starts(node)
-        if self.replicas.in_use and (node.free < 0 or node.memory_free < 0):
+        if self.replicas.in_use and node.is_over:
             self.replicas.make_way(node)
         self._note_freed(node)
         self.changes.node(node.node, "changed", node.is_draining)
@@ -461,7 +461,7 @@ class Controller:
         if endings is None:
             return
         for instance in endings.held_back_on(node):
-            if node.free >= 0 and node.memory_free >= 0:
+            if not node.is_over:
                 return
             tasks = instance.tasks if instance.batch >= 0 else []
             if tasks:

@@ -66,12 +66,14 @@ class NodeChanged(msgspec.Struct, frozen=True):
         vcpus: vCPUs that instances may hold there at once, overcommit included; may be 0.
         memory_gb: Memory of the node; may be 0.
         devices: Its accelerators; None leaves them as they are. One that is in use stays as it is.
+        vgpus: How many vGPUs of each of its accelerators can be used; None leaves that as it is.
     """
 
     node: str
     vcpus: float
     memory_gb: float
     devices: tuple[Device, ...] | None = None
+    vgpus: tuple[float, ...] | None = None
 
 
 class NodeDraining(msgspec.Struct, frozen=True, gc=False):

@@ -129,19 +129,6 @@ class Placement:
         shape.blocked_at = self.version
         return None
 
-    def has_room(self, vcpus: int, memory: int) -> bool:
-        """Whether an open node has this much free, idle instances out of the way. Looks only where vCPUs are free."""
-        masks, nodes = self.cpu.masks, self.nodes
-        for level in range(self.cpu.top, max(0, vcpus) // self.cpu.unit - 1, -1):
-            mask = masks[level]
-            while mask:
-                bit = mask & -mask
-                node = nodes[bit.bit_length() - 1]
-                if node.is_open and node.free >= vcpus and node.memory_free >= memory:
-                    return True
-                mask ^= bit
-        return False
-
     def find_beside(
         self, shape: Shape, order: Order, fits: Callable[[Shape, NodeState, int | None], bool]
     ) -> NodeState | None:

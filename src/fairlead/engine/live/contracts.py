@@ -33,7 +33,7 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An instance to be started.
 
     `key` is unique among all instances that this gateway and its predecessors started. `memory_gb` may be infinite.
-    `device` is the index of the node's accelerator, -1 for none.
+    `device` is the index of the node's accelerator, -1 for none, and `vgpus` what the instance has of it.
     """
 
     key: str
@@ -44,6 +44,7 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory_gb: float
     max_items: int
     device: int = -1
+    vgpus: float = 0.0
 
 
 class Capabilities(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ given out.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -130,6 +130,7 @@ class SharedProvider:
         self._orphans = {spec.key: spec for spec in self.inventory.instances}
         for key in set(self._links) - set(self._orphans):
             del self._links[key]
+        self._reserve()
 
     def claim(self, deployment: "Instances", code: AppCode, max_items: int) -> list[InstanceSpec]:
         """Give a deployment the instances of a former gateway that run its code."""
@@ -141,6 +142,7 @@ class SharedProvider:
         for spec in found:
             del self._orphans[spec.key]
             self._claimed[spec.key] = deployment
+        self._reserve()
         return found
 
     def link(self, key: str) -> Link | None:
@@ -209,8 +211,11 @@ class SharedProvider:
         """An instance exists no more."""
         deployment = self._of(key)
         self._claimed.pop(key, None)
-        self._orphans.pop(key, None)
         self._links.pop(key, None)
+        if self._orphans.pop(key, None) is not None:
+            self._reserve()
+            if self._sharing is not None:
+                self._sharing.settle()
         if deployment is not None:
             deployment.gone(key, how)
 
@@ -245,10 +250,16 @@ class SharedProvider:
         for key in [key for key, spec in self._orphans.items() if spec.node == name]:
             del self._orphans[key]
             self._links.pop(key, None)
+        self._reserve()
         for deployment in list(self._deployments.values()):
             deployment.node_lost(name, reason)
         if self._sharing is not None:
             self._sharing.node_lost(name)
+
+    def _reserve(self) -> None:
+        """What unclaimed instances hold is promised to no deployment; who claims them has it from then on."""
+        if self._sharing is not None:
+            self._sharing.reserve(self._orphans.values())
 
     def _promising(self, node: Node) -> Node:
         return node if self._overcommit is None else overcommitted((node,), self._overcommit)[0]
@@ -310,20 +321,24 @@ class Instances:
         """The nodes that the provider has now."""
         return self._shared.inventory.nodes
 
-    async def open(self, reports: Reports) -> None:
-        """Get ready to start instances; adopts those of a former gateway that run the same code.
-
-        One that does not say in time that it is ready has ended when this returns: whatever it still did was for the
-        former gateway, and until it is gone, what it holds cannot be promised.
-        """
+    def claim(self, reports: Reports) -> None:
+        """Get ready to start instances, and claim those of a former gateway that run the same code."""
         self.reports = reports
         self._loop = asyncio.get_running_loop()
         self._shared.join(self, self._generation)
         for spec in self._shared.claim(self, self._code, self._max_items):
             self._adopting[spec.key] = _Adoptee(self, spec)
-            link = self._shared.link(spec.key)
+
+    async def open(self) -> None:
+        """Adopt what was claimed.
+
+        An instance that does not say in time that it is ready has ended when this returns: whatever it still did was
+        for the former gateway, and until it is gone, what it holds cannot be promised.
+        """
+        for key in list(self._adopting):
+            link = self._shared.link(key)
             if link is not None:
-                self.connected(spec.key, link)
+                self.connected(key, link)
         until = self._loop.time() + _ADOPTION_S
         while self._adopting and self._loop.time() < until:
             await asyncio.sleep(_ADOPTION_S / 50)
@@ -332,6 +347,14 @@ class Instances:
             self._provider.stop(key, 0.0)
         while self._adopting:
             await asyncio.sleep(_ADOPTION_S / 50)
+
+    def claimed(self) -> Iterator[tuple[int | None, InstanceSpec]]:
+        """The instances of a former gateway: the number of each, None before it is adopted."""
+        for adoptee in self._adopting.values():
+            yield None, adoptee.spec
+        for instance in self._adopted.values():
+            if instance in self._members:
+                yield instance, self._members[instance].spec
 
     def places(self) -> Sequence[Place]:
         """Where the nodes are on this machine; none of those that are elsewhere."""
@@ -348,6 +371,7 @@ class Instances:
             memory_gb=configuration.memory_gb,
             max_items=self._max_items,
             device=device,
+            vgpus=configuration.vgpus,
         )
         member = self._members[instance] = _Member(self, instance, spec)
         failures = self._failures.get(function, 0)
@@ -495,7 +519,8 @@ class Instances:
                     self.values.release(result.value)
         elif isinstance(message, Done):
             for result in message.results:
-                self.values.hold(result.value)
+                if type(result.value) is not bytes:
+                    self.values.hold(result.value)
             self.reports.finished(message.batch, message.results, message.work_s, message.transfer_s)
         elif isinstance(message, Ready):
             self._failures.pop(member.spec.function, None)

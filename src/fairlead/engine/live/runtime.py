@@ -21,9 +21,9 @@ from fairlead.engine.core.site import prepare
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.deadlines import Deadlines
+from fairlead.engine.live.demand import Amount, Demand, held_by, together
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.instances import Instances
-from fairlead.engine.live.leases import Demand
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
@@ -128,7 +128,8 @@ class Runtime:
         self._is_closed = False  # nothing is started any more, whatever is heard of instances
         self._has_answered = False  # in this turn
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = inf
+        self._armed_at = inf  # when it rings
+        self._wanted_at = inf  # when the controller wants to be called; not before the timer rings
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         self.policy_name = scenario.policy.name
@@ -179,9 +180,10 @@ class Runtime:
         self._loop = asyncio.get_running_loop()
         self._began = self._monotonic()
         self.started_unix = self._clock.wall()
+        self._instances.claim(self)
         if self._seat is not None:
             self._seat.take(self)  # before anything starts
-        await self._instances.open(self)
+        await self._instances.open()
         self._is_opening = False
         if self._events:
             self._turn_soon()
@@ -436,7 +438,7 @@ class Runtime:
             configuration
             for configuration in profile.configurations
             if configuration.vcpus == spec.vcpus
-            and (configuration.vgpus > 0) == (spec.device >= 0)
+            and configuration.vgpus == spec.vgpus
             and (configuration.memory_gb or own_gb) == spec.memory_gb
         ]
         if not fitting:
@@ -469,17 +471,23 @@ class Runtime:
         """A node has other capacities. In a shared cluster the lease that follows says how much of it is this app's."""
         self._note(ev.NodeChanged(node.name, node.capacity_vcpus, node.memory_gb, node.devices))
 
-    def lease(self, node: str, vcpus: float, memory_gb: float) -> None:
-        """From now on this app may use this much of a node."""
-        self._note(ev.NodeChanged(node, vcpus, memory_gb))
+    def lease(self, node: str, vcpus: float, memory_gb: float, vgpus: tuple[float, ...]) -> None:
+        """From now on this app may use this much of a node, and of each of its devices."""
+        self._note(ev.NodeChanged(node, vcpus, memory_gb, None, vgpus or None))
 
     def demand(self) -> Demand:
         """What this app uses of every node, and what its waiting work could use besides."""
-        return self._needs.demand(self.controller, self._pool.missing())
+        demand = self._needs.demand(self.controller, self._pool.missing(), self.now)
+        known = self.controller.pool.instances
+        unknown = held_by(spec for number, spec in self._instances.claimed() if number not in known)
+        if not unknown:
+            return demand
+        uses = {node: together(use, unknown.get(node, Amount())) for node, use in demand.uses.items()}
+        return msgspec.structs.replace(demand, uses=uses)
 
     def lacks_room(self) -> bool:
         """Whether there is work that does not fit into the leases of this app."""
-        return self._needs.lacks_room(self.controller, is_short=bool(self._pool.missing()))
+        return self._needs.lacks_room(self.controller, self.now, is_short=bool(self._pool.missing()))
 
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone, with what ran there."""
@@ -555,8 +563,8 @@ class Runtime:
         self._is_due = False
         events, self._events = self._events, []
         controller = self.controller
-        now = self.now
-        if self._watch is not None and self._scaling is not None and now >= self._signals_at:  # the scaler is due
+        now = self._monotonic() - self._began
+        if now >= self._signals_at and self._watch is not None and self._scaling is not None:  # the scaler is due
             events = [*self._watch.events(), *events]
             self._signals_at = now + self.scenario.control_period_s
         if self._record is not None:
@@ -571,11 +579,13 @@ class Runtime:
                 id = event.request.id
                 self._open[id].core = controller.requests.get(id)
         act = self._act
-        for effect in sorted(effects, key=lambda one: type(one) is not fx.RunBatch):  # no instance waits for answers
+        if len(effects) > 1:
+            effects = sorted(effects, key=_is_no_batch)  # no instance waits for answers
+        for effect in effects:
             act[type(effect)](effect)
         if self._has_answered:  # what was woken by the answers runs before what is asked for now
             self._has_answered = False
-            self._loop.call_soon(lambda: self._reply_time.observe(self.now - now))
+            self._loop.call_soon(self._observe_answers, now)
         if self._cancelled:
             cancelled, self._cancelled = self._cancelled, []
             for request in cancelled:
@@ -586,24 +596,31 @@ class Runtime:
             self._scaling.look(now)
         if self._parked:
             self._unpark()
-        self._pool.keep()
+        if self._pool.is_short:
+            self._pool.keep()
         if self._seat is not None:
             self._seat.turned(self)
-        wake = controller.next_wake
-        if wake != self._timer_at:
-            self._timer_at = wake
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = None if wake == inf else self._loop.call_later(self._delay_s(wake), self._wake)
+        self._wanted_at = wake = controller.next_wake
+        if wake < self._armed_at:  # a timer that rings earlier is left as it is, and set again when it rings
+            self._arm(wake)
+
+    def _observe_answers(self, since: float) -> None:
+        self._reply_time.observe(self.now - since)
+
+    def _arm(self, wake: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._armed_at = self._loop.call_later(self._delay_s(wake), self._wake), wake
 
     def _wake(self) -> None:
-        wake = self._timer_at
-        if wake > self.now:  # too early for anything to be due
-            self._timer = self._loop.call_later(self._delay_s(wake), self._wake)
-            return
-        self._timer, self._timer_at = None, inf
-        if not self._is_due:
-            self._turn()
+        self._timer, self._armed_at = None, inf
+        wake = self._wanted_at
+        if wake <= self.now:
+            self._wanted_at = inf
+            if not self._is_due:
+                self._turn()
+        elif wake < inf:  # too early for anything to be due
+            self._arm(wake)
 
     def _delay_s(self, wake: float) -> float:
         """How long to sleep until an instant: the loop rounds to milliseconds, and may not come before it."""
@@ -678,10 +695,10 @@ class Runtime:
     def _answer(self, effect: fx.Answer) -> None:
         state = self._open.pop(effect.request)
         self._has_answered = True
-        value: Value | None = None
         if effect.outcome == "completed":
-            value = state.answer()
-        self._end(state, "completed" if effect.outcome == "completed" else "failed", effect.reason, None, value)
+            self._end(state, "completed", effect.reason, None, state.answer())
+        else:
+            self._end(state, "failed", effect.reason, None, None)
 
     def _refuse(self, effect: fx.Refuse) -> None:
         state = self._open.pop(effect.request)
@@ -718,3 +735,7 @@ class Runtime:
         if not self._open:
             self._idle.set()
         state.done(ending)
+
+
+def _is_no_batch(effect: fx.Effect) -> bool:
+    return type(effect) is not fx.RunBatch

@@ -58,9 +58,10 @@ class Tally:
         """A request ended."""
         tally = self._workflows[ending.workflow]
         tally.outcomes[ending.outcome] += 1
-        tally.in_time += ending.is_in_time
+        is_in_time = ending.is_in_time
+        tally.in_time += is_in_time
         tally.cost_usd += ending.cost_usd
-        tally.endings.append((self._now(), ending.outcome, ending.is_in_time, ending.latency_s))
+        tally.endings.append((self._now(), ending.outcome, is_in_time, ending.latency_s))
 
     def predict_s(self, function: str, configuration: Configuration, node: str) -> float:
         """How long a batch is believed to take."""

@@ -202,6 +202,19 @@ class VirtualProvider:
                     vcpus += self._vcpus[key]
         return vcpus, memory_gb
 
+    def held_devices(self, node: str) -> dict[int, tuple[float, set[str]]]:
+        """What is promised of each device of a node: vGPUs of what starts or runs, and which generations are there.
+
+        An idle instance needs no vGPUs, but it is there.
+        """
+        found: dict[int, tuple[float, set[str]]] = {}
+        for key, spec in self._specs.items():
+            if spec.node == node and spec.device >= 0:
+                vgpus, generations = found.get(spec.device, (0.0, set()))
+                is_idle = key in self._links and not self._busy.get(key)
+                found[spec.device] = vgpus + (0.0 if is_idle else spec.vgpus), generations | {key.partition(".")[0]}
+        return found
+
     # --- messages --------------------------------------------------------------------------------------------------
 
     def post(self, delay_s: float, call: Callable[..., None], *args: object) -> None:
