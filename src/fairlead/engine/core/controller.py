@@ -614,12 +614,10 @@ class Controller:
 
     def _expire(self, instance: InstanceState) -> None:
         function = instance.flavour.function
-        if function.warm:
-            alike = sum(other.flavour.function is function for other in self.pool.instances.values())
-            if alike <= function.warm:
-                stamp = instance.stamp
-                self._after(max(1.0, function.keep_alive_s), lambda: self._expire_later(instance, stamp))
-                return
+        if function.warm and sum(1 for _ in self.pool.of(function.name)) <= function.warm:
+            stamp = instance.stamp
+            self._after(max(1.0, function.keep_alive_s), lambda: self._expire_later(instance, stamp))
+            return
         self.pool.stop(instance, self.now, "expired")
 
     def _expire_later(self, instance: InstanceState, stamp: int) -> None:
