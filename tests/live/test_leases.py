@@ -6,7 +6,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fairlead.engine.live.leases import RECENT_S, SLICE_S, Amount, Demand, Ledger
+from fairlead.engine.live.apportion import SLICE_S
+from fairlead.engine.live.demand import Amount, Demand, Need, Work
+from fairlead.engine.live.leased_node import RECENT_S
+from fairlead.engine.live.leases import Ledger
 from fairlead.model import Node
 
 UNBOUNDED = float("inf")
@@ -19,14 +22,19 @@ def node(vcpus=4.0, memory_gb=UNBOUNDED, name="n0", overcommit=1.0):
 def demand(use=0.0, more=0.0, use_gb=0.0, more_gb=0.0, on="n0"):
     """What a member uses on one node and could use besides, in vCPUs and GB."""
     uses = {on: Amount(round(use * 1000), round(use_gb * 1024))}
-    return Demand(uses, Amount(round(more * 1000), round(more_gb * 1024)))
+    return Demand(uses, anything(round(more * 1000), round(more_gb * 1024)))
+
+
+def anything(vcpus=0, memory=0):
+    """Work that can use any part of this much."""
+    return Work((Need(vcpus=1),), vcpus), Work((Need(memory=1),), memory)
 
 
 def shared(members=2, vcpus=4.0, memory_gb=UNBOUNDED, least=1.0, least_gb=0.0, weights=()):
     ledger = Ledger([node(vcpus, memory_gb)])
     for id in range(members):
         weight = weights[id] if weights else 1.0
-        ledger.join(id, weight, Amount(round(least * 1000), round(least_gb * 1024)))
+        ledger.join(id, weight, [Need(round(least * 1000), round(least_gb * 1024))])
     return ledger
 
 
@@ -113,7 +121,7 @@ def test_a_member_above_its_fair_part_of_memory_takes_nothing_from_one_below():
 
 def test_idle_instances_that_a_member_could_do_without_make_way_in_any_case():
     ledger = shared(members=2, memory_gb=8, least_gb=1)
-    idle = Demand({"n0": Amount(0, 4096)}, Amount(), {"n0": 3072})
+    idle = Demand({"n0": Amount(0, 4096)}, (), {"n0": Amount(0, 3072)})
     ledger.settle(0.0, {0: idle, 1: demand(use_gb=4)})
     assert memory(ledger) == [4, 4]
     ledger.settle(5.0, {0: idle, 1: demand(use_gb=4, more=1, more_gb=2)})
@@ -211,7 +219,7 @@ def test_who_was_away_has_no_claim_for_that_time():
 def test_a_newcomer_gets_what_is_free_and_the_rest_when_it_is():
     ledger = shared(members=1)
     ledger.settle(0.0, {0: demand(3, 9)})
-    ledger.join(1, 1.0, Amount(1000))
+    ledger.join(1)
     changes = ledger.settle(0.1, {0: demand(3, 9), 1: demand(0, 4)})
     assert {(change.member, change.vcpus) for change in changes} == {(0, 2), (1, 1)}
     ledger.settle(0.2, {0: demand(2, 9), 1: demand(1, 4)})
@@ -282,9 +290,9 @@ class World:
 
     def join(self, weight, least):
         id = max(self.uses, default=-1) + 1
-        self.ledger.join(id, weight, least)
+        self.ledger.join(id, weight, [least])
         self.uses[id] = dict.fromkeys(self.nodes, Amount())
-        self.more[id] = Amount()
+        self.more[id] = ()
 
     def leave(self, id):
         self.ledger.leave(id)
@@ -316,7 +324,7 @@ class World:
                 assert sum(max(lease.memory, use.memory) for lease, use in taken) <= memory * 1024
 
 
-LEAST = st.builds(Amount, st.sampled_from([100, 500, 1000, 2000]), st.sampled_from([0, 256, 1024]))
+LEAST = st.builds(Need, st.sampled_from([100, 500, 1000, 2000]), st.sampled_from([0, 256, 1024]))
 STEPS = st.tuples(
     st.sampled_from(["join", "leave", "start", "start", "finish", "want", "settle", "settle"]),
     st.integers(0, 5),
@@ -348,7 +356,7 @@ def test_no_node_is_promised_twice(sizes, members, steps):
         elif what == "finish":
             world.finish(ids[k % len(ids)], on, one, other)
         elif what == "want":
-            world.more[ids[k % len(ids)]] = Amount(one if k < 4 else 0, other if k < 4 else 0)
+            world.more[ids[k % len(ids)]] = anything(one, other) if k < 4 else ()
         elif what == "settle":
             world.settle(one / 10_000)
         world.check()
@@ -363,8 +371,8 @@ def test_no_node_is_promised_twice(sizes, members, steps):
 def test_nothing_is_left_over_while_it_is_wanted_and_fits(size, members, later_s):
     ledger = Ledger([node(size)])
     for id, (weight, least, _) in enumerate(members):
-        ledger.join(id, weight, Amount(least))
-    demands = {id: Demand({}, Amount(more)) for id, (_, _, more) in enumerate(members)}
+        ledger.join(id, weight, [Need(least)])
+    demands = {id: Demand({}, anything(more)) for id, (_, _, more) in enumerate(members)}
     for now in (0.0, later_s):
         ledger.settle(now, demands)
     leases = [ledger.lease(id, "n0").vcpus for id in range(len(members))]
@@ -385,7 +393,7 @@ def test_over_time_each_gets_its_weight_and_none_starves(size, members, run_step
     """All want everything; a batch runs for `run_steps` hundredths of a second and holds its quantum until it ends."""
     ledger = Ledger([node(size)])
     for id, (weight, least) in enumerate(members):
-        ledger.join(id, weight, Amount(least))
+        ledger.join(id, weight, [Need(least)])
     runs = {id: [] for id in range(len(members))}  # the steps at which batches end
     held = dict.fromkeys(runs, 0.0)
     steps = 3000
@@ -399,7 +407,10 @@ def test_over_time_each_gets_its_weight_and_none_starves(size, members, run_step
             held[id] += len(runs[id]) * least
         ledger.settle(
             step * 0.01,
-            {id: Demand({"n0": Amount(len(runs[id]) * least)}, Amount(8000)) for id, (_, least) in enumerate(members)},
+            {
+                id: Demand({"n0": Amount(len(runs[id]) * least)}, anything(8000))
+                for id, (_, least) in enumerate(members)
+            },
         )
     total, weights = sum(held.values()), sum(weight for weight, _ in members)
     all_fit = sum(least for _, least in members) <= size * 1000

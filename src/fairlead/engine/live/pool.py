@@ -47,7 +47,7 @@ class WarmPool:
         self._function: dict[int, str] = {}  # by instance
         self._starting: dict[int, float] = {}  # by instance that is not ready: when its start began
         self._failures: dict[str, str] = {}  # by function whose last start failed: why
-        self._is_short = False
+        self.is_short = False  # whether `keep` has something to look at
         self._is_patient = False
         self._is_scaled = False
         self._unready = {name for name, warm in self._wanted.items() if warm}
@@ -59,7 +59,7 @@ class WarmPool:
         Where there is a scaler, they are replicas from the start: were they not, its first decision would end them and
         start others, and a function would have none for as long as that takes.
         """
-        self._is_short, self._is_patient, self._is_scaled = True, is_patient, is_scaled
+        self.is_short, self._is_patient, self._is_scaled = True, is_patient, is_scaled
         if is_scaled:
             wanted, self._wanted = self._wanted, dict.fromkeys(self._wanted, 0)
             for function, instances in wanted.items():
@@ -80,7 +80,7 @@ class WarmPool:
         configuration = None
         if not self._is_scaled:
             self._wanted[function] = self._declared[function] if instances is None else 0
-            self._is_short = True
+            self.is_short = True
             configuration = None if instances is None else self._controller.view.profile(function).cheapest()
         self._order(Scale(function, instances, configuration), holds=True)
 
@@ -144,7 +144,7 @@ class WarmPool:
             if error is not None:
                 self._failures[function] = error
         self._counts[function] -= 1
-        self._is_short = True
+        self.is_short = True
         if function in self._unready and not self._filled.done():
             if self._is_patient:
                 self._unready.discard(function)
@@ -154,19 +154,19 @@ class WarmPool:
                 self._filled.set_exception(ConfigError(self._app, [fault]))
 
     def keep(self) -> None:
-        """Order one instance that is missing, where there is room; called after every turn, and free when none is.
+        """Order one instance that is missing, where there is room; called after every turn while `is_short`.
 
         One at a time: whether there is room for another is known once the first has taken its own.
         """
-        if not self._is_short:
+        if not self.is_short:
             return
-        self._is_short = False
+        self.is_short = False
         if self._is_scaled:
             self._check_room()
             return
         view = self._controller.view
         for function in self._lacking():
-            self._is_short = True
+            self.is_short = True
             configuration = view.profile(function).cheapest()
             # Once each function has started, none is evicted for another that no request has asked for.
             node = view.place(function, configuration, "fresh", evicts=function in self._unready)
@@ -176,7 +176,7 @@ class WarmPool:
 
     def missing(self) -> tuple[str, ...]:
         """The functions that have fewer instances than are to be kept, and wait for room."""
-        return tuple(self._lacking()) if self._is_short and not self._is_scaled else ()
+        return tuple(self._lacking()) if self.is_short and not self._is_scaled else ()
 
     def _lacking(self) -> Iterator[str]:
         """The functions that have fewer instances than are to be kept, those included whose start is held back."""
@@ -190,7 +190,7 @@ class WarmPool:
         """Say so, rather than wait for ever, where not even the first replicas fit."""
         if self._filled.done():
             return
-        self._is_short = True  # to be looked at again after the next turn
+        self.is_short = True  # to be looked at again after the next turn
         # Later adjustments may ask for more while the first replicas still start: then there was room for the first.
         if self._controller.replicas.is_short and self._controller.decisions.adjustments <= 1:
             if self._is_patient:

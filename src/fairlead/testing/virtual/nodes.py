@@ -211,6 +211,11 @@ class VirtualNode:
             gateway.post(self._cluster.delay_s(), gateway.silent, self.name, session, "its connection was reset")
         self.later(seconds, self._return)
 
+    def leave(self) -> None:
+        """End for good, as an agent whose node was drained."""
+        self._cluster.trace(f"node {self.name} leaves")
+        self.is_up, self.session = False, 0
+
     def _return(self) -> None:
         self._cluster.trace(f"node {self.name} is back")
         self.is_up = True
