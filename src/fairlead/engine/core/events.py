@@ -1,5 +1,7 @@
 """What the controller is told. Events of one instant are applied in the order of `RANK`, then as given."""
 
+from typing import Literal
+
 import msgspec
 
 from fairlead.model import Configuration, Device, Node, Request
@@ -72,6 +74,17 @@ class NodeChanged(msgspec.Struct, frozen=True):
     memory_gb: float
     devices: tuple[Device, ...] | None = None
     vgpus: tuple[float, ...] | None = None
+
+
+class NodeDraining(msgspec.Struct, frozen=True, gc=False):
+    """An operator drains a node, or lets it be used again.
+
+    `move`: what is there is started elsewhere too, where it fits; the node still works. `close`: it takes no more work,
+    and is empty when what runs there has ended. `open`: neither any more.
+    """
+
+    node: str
+    stage: Literal["move", "close", "open"]
 
 
 class InstanceAdopted(msgspec.Struct, frozen=True, gc=False):
@@ -149,6 +162,7 @@ Event = (
     | InstanceGone
     | ResizeRefused
     | NodeChanged
+    | NodeDraining
     | InstanceAdopted
     | InstanceReady
     | Finished
@@ -165,6 +179,7 @@ RANK: dict[type, int] = {
             InstanceAdopted,  # first: what was adopted may be lost at the same instant
             NodeLost,
             NodeJoined,
+            NodeDraining,  # before NodeChanged: what opens again may have another size
             Pressure,
             Signalled,
             InstanceLost,

@@ -187,7 +187,11 @@ class Replicas:
         refusal = self._controller.roster.shrink_refusal(action.kind, len(nodes))
         if refusal is not None:
             return refusal
-        node = min(nodes, key=lambda n: (self._controller.pool.busy_on(n), -n.index))
+        self.close_node(min(nodes, key=lambda n: (self._controller.pool.busy_on(n), -n.index)))
+        return None
+
+    def close_node(self, node: NodeState) -> None:
+        """Let a node take no more work, and go when it is empty."""
         self.in_use = True
         node.is_draining, node.is_open = True, False
         self._controller.changes.node(node.node, "changed", is_draining=True)
@@ -196,7 +200,23 @@ class Replicas:
                 self._drain(instance)
             self._reconcile(found)
         self.drain_node(node)
-        return None
+
+    def stand_in(self, node: NodeState) -> list[InstanceState]:
+        """Start replicas elsewhere for those of a node that is closed, where there is room; gives the new ones.
+
+        Each of the old ones drains when the one in its place is ready. A Move to this node does not hold any more.
+        """
+        replaced = {id(old) for old in self._replaces.values()}
+        made = []
+        for found in self.sets.values():
+            found.node = None if found.node == node.name else found.node
+            for old in [i for i in found.living() if i.node is node and id(i) not in replaced]:
+                new = self._create(found)
+                if new is None:
+                    break
+                self._replaces[new.id] = old
+                made.append(new)
+        return made
 
     # --- what the controller asks and tells ------------------------------------------------------------------------
 

@@ -18,6 +18,9 @@ from fairlead.engine.live.wire import Batch, Done, Failed, Ready
 from fairlead.model import Node
 from fairlead.monitor import Place
 
+LEFT = "it was given back"
+"""The reason of `node_lost` for a node that left because it was told to."""
+
 
 class AppCode(msgspec.Struct, frozen=True):
     """The code that an instance loads: a file on this machine, and a digest that names its content everywhere."""
@@ -165,7 +168,7 @@ class Provider(Protocol):
         ...
 
     def shrink(self, node: str) -> None:
-        """Give a node back on which nothing runs any more."""
+        """Give a node back on which nothing runs any more; `node_lost` follows."""
         ...
 
     def usage(self, key: str) -> Usage:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from fairlead.engine.core.events import NodeDraining
 from fairlead.engine.live.contracts import (
     AppCode,
     Capabilities,
@@ -20,6 +21,7 @@ from fairlead.engine.live.contracts import (
     Provider,
     Values,
 )
+from fairlead.engine.live.draining import NodeDrains
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.sharing import Sharing
 from fairlead.engine.live.values import MOST_ITEMS, Result, Value
@@ -73,6 +75,22 @@ class Reports(Protocol):
         """A node is gone, with all instances there."""
         ...
 
+    def node_draining(self, event: NodeDraining) -> None:
+        """An operator drains a node."""
+        ...
+
+    def node_reopened(self, node: Node) -> None:
+        """A node that was drained is used again; it may not be known here."""
+        ...
+
+    def is_moving(self, node: str) -> bool:
+        """Whether instances that were started for those of a draining node are not ready yet."""
+        ...
+
+    def has_left(self, node: str) -> bool:
+        """Whether nothing of this deployment exists on a draining node any more."""
+        ...
+
 
 def overcommitted(nodes: Iterable[Node], overcommit: float) -> tuple[Node, ...]:
     """The same nodes with this overcommit."""
@@ -86,10 +104,18 @@ class SharedProvider:
         provider: Where instances live.
         sharing: Shares the nodes between deployments, and so hears of them too; None where there is one deployment.
         overcommit: How many times their vCPUs nodes promise; None leaves them as they are.
+        log: Gets a line for each step of a drain.
     """
 
-    def __init__(self, provider: Provider, sharing: Sharing | None = None, overcommit: float | None = None) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        sharing: Sharing | None = None,
+        overcommit: float | None = None,
+        log: Log = lambda line: None,
+    ) -> None:
         self.provider = provider
+        self.drains = NodeDrains(self, log)
         self._sharing = sharing
         self._overcommit = overcommit
         self.inventory = Inventory(())
@@ -138,6 +164,27 @@ class SharedProvider:
     def join(self, deployment: "Instances", generation: int) -> None:
         """Reports of this generation's instances, and of all nodes, go to this deployment from now on."""
         self._deployments[generation] = deployment
+        for node in self.drains.nodes():
+            deployment.reports.node_draining(NodeDraining(node.name, "close"))
+
+    def reports(self) -> list[Reports]:
+        """Those of every deployment."""
+        return [deployment.reports for deployment in self._deployments.values()]
+
+    def withdraw(self, name: str) -> None:
+        """Promise nothing of a node any more, neither to the deployments that are nor to those that come."""
+        self._set_nodes({other: node for other, node in self._nodes().items() if other != name})
+        if self._sharing is not None:
+            self._sharing.node_lost(name)
+
+    def reopen(self, node: Node) -> None:
+        """Undo `withdraw`; deployments that came meanwhile learn of the node now."""
+        self._set_nodes({**self._nodes(), node.name: node})
+        for reports in self.reports():
+            reports.node_reopened(node)
+        if self._sharing is not None:
+            self._sharing.node_joined(node)
+            self._sharing.node_changed(node)  # deployments have the lease that they had when it was closed
 
     def leave(self, generation: int) -> None:
         """A deployment has ended."""
@@ -145,6 +192,7 @@ class SharedProvider:
 
     async def close(self, *, keep: bool = False) -> None:
         """End every instance, unless they are to be kept."""
+        self.drains.close()
         await self.provider.close(keep=keep)
 
     # --- what the provider tells -----------------------------------------------------------------------------------
@@ -197,6 +245,7 @@ class SharedProvider:
 
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone."""
+        self.drains.forget(name)
         self._set_nodes({other: node for other, node in self._nodes().items() if other != name})
         for key in [key for key, spec in self._orphans.items() if spec.node == name]:
             del self._orphans[key]
@@ -368,7 +417,8 @@ class Instances:
 
     def shrink(self, node: str) -> None:
         """Give a node back on which nothing of this deployment runs any more."""
-        self._provider.shrink(node)
+        if node not in self._shared.drains.stages():  # else it leaves when all deployments have left it
+            self._provider.shrink(node)
 
     def cpu_s(self) -> Mapping[str, float]:
         """CPU time that the instances of each function have used so far, ended ones included, where it is known."""
@@ -469,7 +519,8 @@ class Instances:
                     self.values.release(result.value)
         elif isinstance(message, Done):
             for result in message.results:
-                self.values.hold(result.value)
+                if type(result.value) is not bytes:
+                    self.values.hold(result.value)
             self.reports.finished(message.batch, message.results, message.work_s, message.transfer_s)
         elif isinstance(message, Ready):
             self._failures.pop(member.spec.function, None)

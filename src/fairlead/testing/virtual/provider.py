@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from fairlead.engine.live.contracts import (
+    LEFT,
     Capabilities,
     Exit,
     InstanceSpec,
@@ -140,7 +141,8 @@ class VirtualProvider:
         """No kind of node can be added."""
 
     def shrink(self, node: str) -> None:
-        """A node that is given back simply stays empty."""
+        """A node that is given back stays empty, and is not the gateway's any more."""
+        self.post(self.cluster.delay_s(), self._give_back, node)
 
     def usage(self, key: str) -> Usage:
         """What an instance has used so far."""
@@ -302,6 +304,12 @@ class VirtualProvider:
             self._reports.node_lost(name, reason)
         else:
             self._found.pop(name, None)
+
+    def _give_back(self, name: str) -> None:
+        session = self._sessions.get(name)
+        if session is not None:
+            self.cluster.nodes[name].leave()
+            self.silent(name, session, LEFT)
 
     def changed(self, node: Node) -> None:
         """A node has other capacities."""
