@@ -6,11 +6,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from fairlead.engine.live import apportion
 from fairlead.engine.live.apportion import SLICE_S
 from fairlead.engine.live.demand import Amount, Demand, Need, Work
 from fairlead.engine.live.leased_node import RECENT_S
 from fairlead.engine.live.leases import Ledger
-from fairlead.model import Node
+from fairlead.model import Device, Node
 
 UNBOUNDED = float("inf")
 
@@ -211,6 +212,132 @@ def test_who_was_away_has_no_claim_for_that_time():
         ledger.settle(step * 0.01, {id: demand(leases[id], 1) for id in range(2)})
         held += 0.01 * vcpus(ledger)[1]
     assert held == pytest.approx(1.0, abs=2 * SLICE_S)
+
+
+def test_a_member_gets_the_whole_size_that_it_waits_for_by_turns():
+    """Of two vCPUs each would have one, and neither could run what its policy waits for."""
+    ledger = shared(members=2, vcpus=2)
+    waits = Demand({}, [Work((Need(1000), Need(2000)))])
+    ledger.settle(0.0, dict.fromkeys(range(2), waits))
+    assert sorted(vcpus(ledger)) == [0, 2]
+    seen = set()
+    for step in range(100):
+        ledger.settle(step * 0.01, dict.fromkeys(range(2), waits))
+        seen.add(tuple(vcpus(ledger)))
+    assert seen == {(0, 2), (2, 0)}
+
+
+def test_a_turn_is_of_all_resources_at_once():
+    """Vcpus here and memory there would let neither run."""
+    ledger = shared(members=2, vcpus=2, memory_gb=2, least=2, least_gb=2)
+    waits = Demand({}, [Work((Need(2000, 2048),), 3)])
+    for step in range(300):
+        ledger.settle(step * 0.01, dict.fromkeys(range(2), waits))
+        assert sorted(zip(vcpus(ledger), memory(ledger), strict=True)) == [(0, 0), (2, 2)]
+
+
+def test_a_size_that_no_node_can_hold_is_not_waited_for():
+    ledger = shared(members=2, vcpus=2)
+    absurd = Demand({}, [Work((Need(1000), Need(64_000)), 10**9)])
+    ledger.settle(0.0, {0: absurd, 1: demand(0, 1)})
+    assert vcpus(ledger) == [1, 1]
+    ledger.settle(9.0, {0: Demand({}, [Work((Need(64_000),), 10**9)]), 1: demand(0, 2)})
+    assert vcpus(ledger) == [0, 2]
+
+
+def test_what_unclaimed_instances_hold_is_leased_to_none():
+    ledger = shared(members=1, vcpus=2, memory_gb=4)
+    ledger.reserve({"n0": Amount(1000, 1024)})
+    (change,) = ledger.settle(0.0, {0: demand(0, 9, more_gb=9)})
+    assert (change.vcpus, change.memory_gb) == (1, 3)
+    ledger.reserve({})
+    (change,) = ledger.settle(0.1, {0: demand(1, 9, more_gb=9)})
+    assert (change.vcpus, change.memory_gb) == (2, 4)
+
+
+# --- devices ---------------------------------------------------------------------------------------------------------
+
+
+def on_device(device, members=2):
+    ledger = Ledger([Node(name="n0", kind="gpu", vcpus=8, devices=(device,))])
+    for id in range(members):
+        ledger.join(id, least=[Need(1000, 0, 1000)])
+    return ledger
+
+
+def vgpus(ledger):
+    return [ledger.lease(id, "n0").devices[0] / 1000 for id in sorted(ledger._members)]
+
+
+def wants_vgpus(use=0, more=4):
+    return Demand({"n0": Amount(0, 0, (use * 1000,))}, [Work((Need(1000, 0, 1000),), more)])
+
+
+def test_fractions_of_a_device_are_shared():
+    ledger = on_device(Device(vgpus=4))
+    ledger.settle(0.0, {id: wants_vgpus() for id in range(2)})
+    assert vgpus(ledger) == [2, 2]
+
+
+def test_a_mig_device_belongs_to_one_member_until_nothing_of_it_is_there():
+    ledger = on_device(Device(vgpus=7, sharing="mig"))
+    ledger.settle(0.0, {0: wants_vgpus(more=1)})
+    assert vgpus(ledger) == [7, 0]
+    ledger.settle(1.5, {0: wants_vgpus(use=7, more=0), 1: wants_vgpus(more=1)})
+    ledger.settle(3.0, {0: wants_vgpus(use=7, more=0), 1: wants_vgpus(more=1)})
+    assert vgpus(ledger) == [0, 0]  # given up, and still in use
+    ledger.settle(3.1, {0: wants_vgpus(more=0), 1: wants_vgpus(more=1)})
+    assert vgpus(ledger) == [0, 7]
+
+
+# --- members that ask for too much, or come and go -------------------------------------------------------------------
+
+
+def test_an_app_that_is_deployed_again_and_again_gets_no_more_than_the_others():
+    ledger = Ledger([node(1.0)])
+    for id in range(3):
+        ledger.join(id, account=f"app {id}")
+    held, flapping = [0.0] * 3, 2
+    for step in range(6000):
+        if step % 15 == 14:  # gone and back, with a new number
+            ledger.leave(flapping)
+            flapping += 1
+            ledger.join(flapping, account="app 2")
+        uses = {id: ledger.lease(id, "n0").vcpus if step else 0 for id in (0, 1, flapping)}
+        if uses[flapping] == 1000 and uses[0] + uses[1]:
+            uses[flapping] = 0  # a newcomer is taken to know the whole node, until it is settled
+        ledger.settle(step * 0.01, {id: demand(use / 1000, 1) for id, use in uses.items()})
+        held = [h + 0.01 * ledger.lease(id, "n0").vcpus / 1000 for h, id in zip(held, (0, 1, flapping), strict=True)]
+    assert held[2] <= 1.1 * min(held[:2])
+
+
+def test_fifty_apps_on_one_vcpu_all_have_their_turn():
+    ledger = shared(members=50, vcpus=1)
+    served = set()
+    for step in range(1500):
+        leases = vcpus(ledger) if step else [0] * 50
+        ledger.settle(step * 0.01, {id: demand(use, 3) for id, use in enumerate(leases)})
+        served |= {id for id, lease in enumerate(vcpus(ledger)) if lease == 1}
+        assert sum(vcpus(ledger)) <= 1
+    assert len(served) == 50  # within 15 s: a slice each, and what it takes to give it up
+
+
+def test_the_cost_of_sharing_does_not_grow_with_the_size_of_what_is_shared(monkeypatch):
+    steps = []
+    real = apportion._step
+
+    def counted(*args):
+        steps[-1] += 1
+        return real(*args)
+
+    monkeypatch.setattr(apportion, "_step", counted)
+    for memory_gb in (1, 4096):
+        ledger = Ledger([node(1, memory_gb)])
+        for id in range(50):
+            ledger.join(id, least=[Need(1000, 0 if id else memory_gb * 1024)])  # all but one can use any byte
+        steps.append(0)
+        ledger.settle(0.0, {id: demand(0, 9, more_gb=2 * memory_gb) for id in range(50)})
+    assert max(steps) <= 6 * (64 + 2 * 50)  # per layer
 
 
 # --- members and nodes come and go ---------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Large values go from node to node through an object store: what is kept there, for how long, and what fails when."""
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
@@ -37,8 +38,8 @@ async def opened(made: World, folder: Path) -> Opened:
 
 
 def kept(folder: Path) -> list[str]:
-    """Names of all objects."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    """Names of all objects. Folders may be deleted while they are read, which `Path.rglob` does not survive."""
+    return sorted(str((Path(at) / name).relative_to(folder)) for at, _, names in os.walk(folder) for name in names)
 
 
 async def made_on(b: Opened, node: str, size: int = 300_000) -> str:

@@ -48,6 +48,8 @@ class Controller:
             kind is refused.
         awaits_end: Whether an instance that is stopped takes time to end: what it used is free when the driver says
             `InstanceGone`. Without, it is free at once.
+        send: Takes each `RunBatch` as soon as it is decided, while the dispatcher may still think about others; without
+            it they are among the effects. It must not call the controller.
     """
 
     __slots__ = (
@@ -56,6 +58,7 @@ class Controller:
         "_has_kernels",
         "_plans",
         "_retries",
+        "_send",
         "beliefs",
         "books",
         "changes",
@@ -93,9 +96,11 @@ class Controller:
         growable: Collection[str] | None = None,
         *,
         awaits_end: bool = False,
+        send: Callable[[fx.RunBatch], None] | None = None,
     ) -> None:
         self.scenario = scenario
         self.growable = growable
+        self._send = send
         self.now = 0.0
         policies = zip(names, (dispatcher, scaler), strict=True)
         self.changes = ChangeLog()
@@ -231,22 +236,24 @@ class Controller:
     def run(self, instance: InstanceState, at: float) -> None:
         """Tell the driver to run a batch, now that its instance is ready, but not before it is decided."""
         shape, tasks = instance.shape, instance.tasks
-        self.effects.append(
-            fx.RunBatch(
-                at,
-                instance.batch,
-                instance.id,
-                shape.name,
-                (tasks[0][0],) if len(tasks) == 1 else tuple([task[0] for task in tasks]),
-                shape.configuration,
-                instance.node.name,
-                -1 if instance.device is None else instance.device.index,
-                instance.transfer_mb,
-                shape.copy_mb,
-            )
+        effect = fx.RunBatch(
+            at,
+            instance.batch,
+            instance.id,
+            shape.name,
+            (tasks[0][0],) if len(tasks) == 1 else tuple([task[0] for task in tasks]),
+            shape.configuration,
+            instance.node.name,
+            -1 if instance.device is None else instance.device.index,
+            instance.transfer_mb,
+            shape.copy_mb,
         )
         if shape.run_limit_s is not None:
             self.timers.limit(at + shape.run_limit_s, instance.batch)
+        if self._send is None:
+            self.effects.append(effect)
+        else:
+            self._send(effect)
 
     # --- events ------------------------------------------------------------------------------------------------
 
@@ -607,12 +614,10 @@ class Controller:
 
     def _expire(self, instance: InstanceState) -> None:
         function = instance.flavour.function
-        if function.warm:
-            alike = sum(other.flavour.function is function for other in self.pool.instances.values())
-            if alike <= function.warm:
-                stamp = instance.stamp
-                self._after(max(1.0, function.keep_alive_s), lambda: self._expire_later(instance, stamp))
-                return
+        if function.warm and sum(1 for _ in self.pool.of(function.name)) <= function.warm:
+            stamp = instance.stamp
+            self._after(max(1.0, function.keep_alive_s), lambda: self._expire_later(instance, stamp))
+            return
         self.pool.stop(instance, self.now, "expired")
 
     def _expire_later(self, instance: InstanceState, stamp: int) -> None:

@@ -152,6 +152,7 @@ class Runtime:
             rows,
             growable=instances.capabilities.growable,
             awaits_end=True,
+            send=self._run_batch,
         )
         self.tally = Tally(manifest, self.controller, clock)
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
@@ -523,11 +524,11 @@ class Runtime:
         if found is None:
             return
         running, event = found
-        effect = running.effect
-        self.tally.batch(effect.function, len(effect.invocations), running.predicted_s, event.work_s)
         self._note(event)
         if not self._is_in_turn:  # it goes before what else the loop has to do
             self._turn()
+        effect = running.effect
+        self.tally.batch(effect.function, len(effect.invocations), running.predicted_s, event.work_s)
 
     # --- the controller's side -------------------------------------------------------------------------------------
 
@@ -579,8 +580,6 @@ class Runtime:
                 id = event.request.id
                 self._open[id].core = controller.requests.get(id)
         act = self._act
-        if len(effects) > 1:
-            effects = sorted(effects, key=_is_no_batch)  # no instance waits for answers
         for effect in effects:
             act[type(effect)](effect)
         if self._has_answered:  # what was woken by the answers runs before what is asked for now
@@ -656,6 +655,7 @@ class Runtime:
         self._instances.start(effect.instance, effect.function, configuration, effect.node, effect.device)
 
     def _run_batch(self, effect: fx.RunBatch) -> None:
+        """Send a batch to its instance, which begins while the policy goes on."""
         instance = self.controller.running[effect.batch]
         vcpus = effect.configuration.vcpus
         if self._vcpus.get(effect.instance) != vcpus:
@@ -730,12 +730,8 @@ class Runtime:
             cold_s=state.cold_s,
             run_s=state.run_s,
         )
-        self.tally.ended(ending)
         self._transit.leave(state, value)
+        state.done(ending)  # before the books are closed: somebody waits for it
+        self.tally.ended(ending)
         if not self._open:
             self._idle.set()
-        state.done(ending)
-
-
-def _is_no_batch(effect: fx.Effect) -> bool:
-    return type(effect) is not fx.RunBatch

@@ -255,6 +255,12 @@ class _Simulation:
                 gateway.host.scale("sim", function, None)
             elif fault.kind == "move":
                 gateway.host.move("sim", function, node)
+            elif fault.kind == "drain":
+                gateway.host.drain_node(node)
+            elif fault.kind == "undrain":
+                for draining, state in gateway.host.nodes():
+                    if state in ("moving", "draining"):
+                        gateway.host.undrain_node(draining.name)
 
         try:
             if fault.kind == "deploy":

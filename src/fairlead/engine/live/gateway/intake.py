@@ -159,11 +159,10 @@ class Intake:
             raise
 
     def ended(self, caller: "Caller", ending: Ending) -> Ending:
-        """Count the end of a request whose caller waits, and bound its answer."""
+        """Let go of a request whose caller waits, and bound its answer."""
         ending = self._within_limit(ending)
         self._callers.discard(caller)
         self.inbox.leave(caller.workflow)
-        self.tallies.ended(caller.workflow, ending)
         return ending
 
     def cancel_all(self) -> None:
@@ -241,6 +240,7 @@ class Caller:
         if self._connection is not None:
             self._connection.on_lost = None
         self._done(self.ticket, ending)
+        self._intake.tallies.ended(self.workflow, ending)
 
     def cancel(self) -> None:
         """End the request, unless it has ended."""
