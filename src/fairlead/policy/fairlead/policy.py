@@ -448,8 +448,9 @@ class Fairlead(Policy):
         node = self._ground.find(view, menu, options[first], is_warm=False, evicts=True, left_s=left_s - menu.cold_s)
         by_worth = not self._holds_slices and not menu.function.buffers and "worth" not in self._without
         if node is not None and by_worth:
+            late = self._warming.left_over(view, menu, options[first], waiting, left_s)
             node = yield from self._warming.make_way(
-                view, menu, options[first], waiting, lambda name: self._ground.allows(menu, name)
+                view, menu, options[first], late, lambda name: self._ground.allows(menu, name)
             )
             self._ground.look_again()
         return None if node is None else (first, node)

@@ -265,6 +265,16 @@ class Warming:
             found = self._worths[1][function] = self._rate(function) / self._memory_gb(self._menus[function])
         return found
 
+    def _worth_of(self, function: str, number: int) -> float:
+        """The same for the n-th instance: a request needs it that finds n - 1 others busy."""
+        if number <= 1:
+            return self.worth(function)
+        busy = sum(each for each, _ in self._planned(function))
+        return self.worth(function) * chance_above(number - 2, busy)
+
+    def _all(self, view: View, function: str) -> int:
+        return sum([one.ready + one.starting for one in self._count(view, function)])
+
     @staticmethod
     def _memory_gb(menu: Menu) -> float:
         return max(menu.function.memory_gb + menu.function.footprint_gb, 1e-3)
@@ -324,10 +334,15 @@ class Warming:
                     return node
         return None
 
+    def left_over(self, view: View, menu: Menu, option: int, waiting: int, left_s: float) -> float:
+        """How many of those who wait the instances that are there cannot serve within the time left."""
+        runs = self._all(view, menu.name) * left_s / menu.uppers_s[option]
+        return max(0.0, waiting - runs * menu.members[option])
+
     def make_way(
-        self, view: View, menu: Menu, option: int, waiting: int, allows: Callable[[str], bool]
+        self, view: View, menu: Menu, option: int, waiting: float, allows: Callable[[str], bool]
     ) -> Generator[Action, None, str | None]:
-        """Room for an instance that requests wait for, where what has to go is worth less; the node, or None."""
+        """Room for an instance that so many requests need, where what has to go is worth less; the node, or None."""
         self._look_again()
         gain = waiting / (_HORIZON * menu.cold_s) / self._memory_gb(menu)
         return (yield from self._free_memory(view, menu, option, gain, allows))
@@ -342,7 +357,7 @@ class Warming:
     ) -> Generator[Action, None, str | None]:
         """Stop idle instances that are worth less than one of this function would be; gives the node, or None."""
         configuration, kind = menu.options[option]
-        worth = (self.worth(menu.name) + gain) / _WORTH_MORE
+        worth = (self._worth_of(menu.name, self._all(view, menu.name) + 1) + gain) / _WORTH_MORE
         needed = configuration.memory_gb or menu.function.memory_gb
         spare: dict[str, int] = {}
         best: tuple[float, str, list[int]] | None = None
@@ -352,12 +367,16 @@ class Warming:
             if not view.fits(menu.name, configuration, node.name, is_fresh=True):
                 continue  # it is not memory that is missing
             left = dict(spare)
+            going: dict[str, int] = {}
             values = []
             for one in self._idle_on(view, node.name):
-                if one.function not in left:
-                    left[one.function] = spare[one.function] = self._spare(view, one.function)
-                left[one.function] -= 1
-                values.append((0.0 if left[one.function] >= 0 else self.worth(one.function), one.id, one))
+                name = one.function
+                if name not in left:
+                    left[name] = spare[name] = self._spare(view, name)
+                left[name] -= 1
+                number = self._all(view, name) - going.get(name, 0)
+                going[name] = going.get(name, 0) + 1
+                values.append((0.0 if left[name] >= 0 else self._worth_of(name, number), one.id, one))
             victims, loss, freed = [], 0.0, 0.0
             for value, _, one in sorted(values, key=lambda item: item[:2]):
                 if freed >= needed or value >= worth or one.function == menu.name:

@@ -14,11 +14,24 @@ from fairlead.testing.virtual.working import die, sleep
 FAULTS_S = 12.0
 """How long requests and faults come; from then on nothing goes wrong any more."""
 
-_POLICIES = ("fairlead", "fairlead", "fifo", "earliest-deadline", "punctual")
+_POLICIES = ("fairlead", "fairlead", "fifo", "earliest-deadline", "clockwork")
 _SCALERS = (None, None, None, "hpa", "static-replicas")
 
 Kind = Literal[
-    "crash", "crash-step", "freeze", "cut", "lose", "kill", "jump", "deploy", "scale", "give-back", "move", "disk"
+    "crash",
+    "crash-step",
+    "freeze",
+    "cut",
+    "lose",
+    "kill",
+    "jump",
+    "deploy",
+    "scale",
+    "give-back",
+    "move",
+    "disk",
+    "drain",
+    "undrain",
 ]
 _KINDS: tuple[Kind, ...] = (
     "crash",
@@ -37,6 +50,9 @@ _KINDS: tuple[Kind, ...] = (
     "give-back",
     "move",
     "disk",
+    "drain",
+    "drain",
+    "undrain",
 )
 
 
