@@ -117,7 +117,7 @@ class Board:
 
     def leave(self, worker: Worker, now: float) -> None:
         """Forget all about a worker that is gone, and plan elsewhere what was planned there."""
-        actions = list(worker.plan)
+        actions, loading = list(worker.plan), worker.loading
         worker.plan.clear()
         worker.is_up = False
         worker.running = worker.loading = None
@@ -128,6 +128,8 @@ class Board:
             self.put(action.entries if isinstance(action, Infer) else [], action.function, now)
         for function in held:
             self.changed(function, now)
+        if loading is not None:
+            self.want(loading.function, now)
 
     # --- what should be loaded -------------------------------------------------------------------------------------
 

@@ -82,6 +82,12 @@ class Fleet:
         for worker in self.able[function]:
             self.hold(worker, function)
 
+    def make_warm(self, function: str) -> None:
+        """Load a function with its runs no longer, since a scaler keeps replicas of it; which are where is not known."""
+        self.cold.discard(function)
+        for worker in self.able[function]:
+            self.drop(worker, function)
+
     def is_everywhere(self, function: str) -> bool:
         """Whether every worker that can run a model holds it."""
         return len(self.holders[function]) == len(self.able[function])

@@ -54,8 +54,12 @@ class Loads:
                 self.board.hold(worker, load.function, view.now)
 
     def choose(self, view: View) -> Iterator[Action]:
-        """Load what is wanted most, as long as there is a place for it."""
+        """Load what is wanted most, as long as there is a place for it.
+
+        A scaled function that waits for a replica takes no place, so it keeps none of the others from being loaded.
+        """
         board, now = self.board, view.now
+        scaled: list[str] = []  # those without a free replica
         while not self.is_blocked and (function := board.wishes.take()) is not None:
             queue = board.queues[function]
             yield from self.runs.give_up(view, function, now + board.fleet.quickest_s(function))
@@ -68,20 +72,26 @@ class Loads:
                 board.want(function, now)
                 continue
             worker = self._place(view, function)
-            if worker is None:
+            if worker is not None:
+                yield from self._load(view, worker, function)
+                board.want(function, now)  # one worker may not be enough
+                continue
+            if queue and not board.fleet.holders[function] and not now < self._wake <= queue.head.target:
+                self._wake = queue.head.target  # when it can be dropped at the latest
+                yield Wake(self._wake)
+            if view.scaled(function) is None:
                 board.want(function, now)
                 self.is_blocked = True
-                if queue and not board.fleet.holders[function] and not now < self._wake <= queue.head.target:
-                    self._wake = queue.head.target  # when it can be dropped at the latest
-                    yield Wake(self._wake)
-                return
-            yield from self._load(view, worker, function)
-            board.want(function, now)  # one worker may not be enough
+            else:
+                scaled.append(function)
+        for function in scaled:
+            board.want(function, now)
 
     def start(self, view: View, worker: Worker, load: Load) -> Iterator[Action]:
-        """Start a planned load whose turn has come; one that waited too long leaves the plan."""
+        """Start a planned load whose turn has come; one that waited too long, or is the scaler's now, leaves the plan."""
         makes_way = self._makes_way(view, worker, load.function)
-        if view.now > load.start + self.max_wait_s or makes_way is None:
+        is_void = view.now > load.start + self.max_wait_s or view.scaled(load.function) is not None
+        if is_void or makes_way is None:
             worker.plan.popleft()
             self._forget(worker, load)
             self.board.want(load.function, view.now)
@@ -91,7 +101,11 @@ class Loads:
             worker.running = load
 
     def _place(self, view: View, function: str) -> Worker | None:
-        """The least loaded worker that could load a model soon; one that relieves those that hold it already."""
+        """The least loaded worker that could load a model soon; one that relieves those that hold it already.
+
+        A scaled function is loaded by its scaler alone, so its place is a worker with a free replica. Where a load does
+        not fit although the worker has nothing to do, something else holds the room: such a worker is the last choice.
+        """
         fleet, now = self.board.fleet, view.now
         limit = min((worker.load for worker in fleet.holders[function]), default=None)
         queue = self.board.queues[function]
@@ -110,21 +124,29 @@ class Loads:
         def merit(worker: Worker) -> tuple[float, int, int]:
             return worker.load + demand * fleet.slowness(worker, function), len(worker.resident), worker.index
 
+        last: Worker | None = None
+        is_scaled = view.scaled(function) is not None
         for worker in sorted(free, key=merit):
+            if is_scaled:
+                if self._is_warm(view, worker, function):
+                    return worker
+                continue
             if self._makes_way(view, worker, function) is None:
                 continue
             if worker.loads_beside(function):
                 if self._fits(view, worker, function):
                     return worker
-            elif worker.available(now) <= now + self.max_wait_s:
-                return worker
-        return None
+            elif (free_at := worker.available(now)) <= now + self.max_wait_s:
+                if free_at > now or self._fits(view, worker, function):
+                    return worker
+                last = last or worker
+        return last
 
     def _load(self, view: View, worker: Worker, function: str) -> Iterator[Action]:
         """Load a model beside what runs, or plan the load behind it."""
         board, now = self.board, view.now
         ladder = worker.ladders[function]
-        if view.is_warm(function, ladder.least.configuration, worker.node, worker.device):
+        if self._is_warm(view, worker, function):
             board.hold(worker, function, now)  # there is an instance that will do
             return
         beside = worker.loads_beside(function)
@@ -160,6 +182,9 @@ class Loads:
         if not queue or view.now + ladder.load.seconds + ladder.least.run.seconds > queue.head.target:
             kept |= worker.recent(view.now)
         return worker.in_the_way(self.board.fleet.size(worker, function, is_idle=False), kept)
+
+    def _is_warm(self, view: View, worker: Worker, function: str) -> bool:
+        return view.is_warm(function, worker.ladders[function].least.configuration, worker.node, worker.device)
 
     def _fits(self, view: View, worker: Worker, function: str) -> bool:
         """Whether a load can start now; a view also says yes to a run that would wait for an instance to start.

@@ -46,6 +46,9 @@ class Runs:
             function = worker.agenda.take()
             if function is None:
                 break
+            if function in board.fleet.cold and view.scaled(function) is not None:
+                board.fleet.make_warm(function)
+                board.changed(function, now)
             if function not in worker.resident:
                 continue
             queue, ladder = board.queues[function], worker.ladders[function]
