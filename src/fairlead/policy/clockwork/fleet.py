@@ -83,7 +83,7 @@ class Fleet:
             self.hold(worker, function)
 
     def make_warm(self, function: str) -> None:
-        """Load a function with its runs no longer, since a scaler keeps replicas of it; which are where is not known."""
+        """Load a function with its runs no longer, since a scaler keeps replicas of it; where is to be found out."""
         self.cold.discard(function)
         for worker in self.able[function]:
             self.drop(worker, function)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from fairlead.policy.base import Action, Changes, Retire, View, Wake, Warm
 from fairlead.policy.clockwork.board import Board
@@ -88,7 +89,7 @@ class Loads:
             board.want(function, now)
 
     def start(self, view: View, worker: Worker, load: Load) -> Iterator[Action]:
-        """Start a planned load whose turn has come; one that waited too long, or is the scaler's now, leaves the plan."""
+        """Start a planned load whose turn has come; one that waited too long, or is up to a scaler now, is given up."""
         makes_way = self._makes_way(view, worker, load.function)
         is_void = view.now > load.start + self.max_wait_s or view.scaled(load.function) is not None
         if is_void or makes_way is None:
@@ -103,8 +104,9 @@ class Loads:
     def _place(self, view: View, function: str) -> Worker | None:
         """The least loaded worker that could load a model soon; one that relieves those that hold it already.
 
-        A scaled function is loaded by its scaler alone, so its place is a worker with a free replica. Where a load does
-        not fit although the worker has nothing to do, something else holds the room: such a worker is the last choice.
+        A scaled function is loaded by its scaler alone, so its place is a worker with a free replica. What has no
+        deadline is never dropped, so it must not wait for ever for a worker that has nothing to do and yet no room,
+        since something else on its node holds it: such a worker is its last choice.
         """
         fleet, now = self.board.fleet, view.now
         limit = min((worker.load for worker in fleet.holders[function]), default=None)
@@ -126,6 +128,7 @@ class Loads:
 
         last: Worker | None = None
         is_scaled = view.scaled(function) is not None
+        is_endless = bool(queue) and queue.head.invocation.deadline == inf
         for worker in sorted(free, key=merit):
             if is_scaled:
                 if self._is_warm(view, worker, function):
@@ -137,7 +140,7 @@ class Loads:
                 if self._fits(view, worker, function):
                     return worker
             elif (free_at := worker.available(now)) <= now + self.max_wait_s:
-                if free_at > now or self._fits(view, worker, function):
+                if not is_endless or free_at > now or self._fits(view, worker, function):
                     return worker
                 last = last or worker
         return last
