@@ -27,7 +27,7 @@ from fairlead.engine.live.leases import Demand
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
-from fairlead.engine.live.replytime import ReplyTime
+from fairlead.engine.core.replytime import ReplyTime
 from fairlead.engine.live.routes import Route
 from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
 from fairlead.engine.live.sharing import Seat
