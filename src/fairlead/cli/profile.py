@@ -14,19 +14,13 @@ from rich.text import Text
 from fairlead.app.describe import describe
 from fairlead.app.load import split_address
 from fairlead.app.manifest import Manifest
-from fairlead.app.scenario import cluster_of
 from fairlead.app.units import seconds
 from fairlead.cli.errors import FAILED, UsageError, warn
 from fairlead.cli.outputs import STDOUT, check_files, write_json
 from fairlead.cli.progress import ShareProgress
 from fairlead.cli.tables import NOTHING, fit_table
-from fairlead.engine.live.contracts import AppCode
-from fairlead.engine.live.data import LocalValues
-from fairlead.engine.live.instances import Instances, SharedProvider
 from fairlead.engine.live.limits import make_limiter
-from fairlead.engine.live.measuring import QUICK, Effort, Measurement, measure
-from fairlead.engine.live.providers.local import LocalProvider
-from fairlead.engine.live.store import Store
+from fairlead.engine.live.measuring import QUICK, Effort, Measurement, measure_app
 from fairlead.errors import UnknownNameError
 from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, as_plain, read_measured, write_measured
 from fairlead.report.profile_figure import profile_figure
@@ -117,30 +111,14 @@ def _measure(
         kind = make_limiter(limits).kind
     except ValueError as error:
         raise UsageError(f"--limits: {error}") from None
-    store = Store.make()
     said: list[str] = []
-    whole_machine = cluster_of(
-        msgspec.structs.replace(manifest, nodes=())
-    )  # at full speed: other speeds follow from it
     try:
         with ShareProgress(f"Measuring {manifest.name}", is_quiet=is_quiet) as progress:
-
-            async def measuring() -> Measurement:
-                shared = SharedProvider(LocalProvider(store, limits=kind))
-                await shared.open()
-                shared.declare(whole_machine.nodes)
-                code = AppCode(str(Path(app).resolve()))
-                instances = Instances(shared, LocalValues(store), code, 0, said.append)
-                try:
-                    return await measure(
-                        manifest, instances, effort=effort, functions=functions, limits=kind, watch=progress.reach
-                    )
-                finally:
-                    await shared.close()
-
-            return uvloop.run(measuring())
+            measuring = measure_app(
+                app, manifest, effort=effort, functions=functions, limits=kind, watch=progress.reach, log=said.append
+            )
+            return uvloop.run(measuring)
     finally:
-        store.close()
         for line in said:
             typer.echo(line, err=True)
 

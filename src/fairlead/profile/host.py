@@ -52,7 +52,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         decision_s: By policy: of one decision.
         hop_s: Elapsed time of a run that does nothing, from sending it to having its result. Measured times of
             functions contain it.
-        wake_s: Elapsed time from an event until a sleeping process handles it: quantiles at even steps, least first,
+        wake_s: Elapsed time from an event until a sleeping process handles it: equally likely times, the least first,
             while a core is free.
         wake_busy_s: The same while every core is in use.
         cold_factor: How many times as long the gateway's code takes after a long pause, when it is out of the caches,
@@ -101,7 +101,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         for name in ("wake_s", "wake_busy_s"):
             steps = getattr(self, name)
             if list(steps) != sorted(steps):
-                raise ValueError(f"{name} must be quantiles, the least first; got {list(steps)}.")
+                raise ValueError(f"{name} must be sorted, the least first; got {list(steps)}.")
             for value in steps:
                 _check(name, value)
 
@@ -115,13 +115,9 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return 1 - exp(-pause_s / self.cold_after_s) if self.cold_after_s else float(pause_s > 0)
 
     def wakes_s(self, luck: float, *, is_busy: bool) -> float:
-        """How long a wake-up takes; `luck` in [0, 1) picks from the quantiles, with straight lines between them."""
-        steps = (self.wake_busy_s or self.wake_s) if is_busy else self.wake_s
-        if len(steps) < 2:
-            return steps[0] if steps else 0.0
-        place, part = divmod(luck * (len(steps) - 1), 1.0)
-        low, high = steps[int(place)], steps[int(place) + 1]
-        return low + (high - low) * part
+        """How long a wake-up takes; `luck` in [0, 1) picks one of the equally likely times."""
+        times = (self.wake_busy_s or self.wake_s) if is_busy else self.wake_s
+        return times[int(luck * len(times))] if times else 0.0
 
 
 class MachineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ from fairlead.profile.host import read_machine
 from fairlead.workload.parse.reader import Section, integer, mapping, number, text
 
 _WHOLE = ("cores", "max_open")
-_QUANTILES = ("wake_s", "wake_busy_s")
+_LISTS = ("wake_s", "wake_busy_s")
 _BY_NAME = ("decision_s", "cpu_share", "values_mb")
 
 
@@ -24,7 +24,7 @@ def parse_host(top: Section, folder: Path) -> Host | None:
     values = _from_file(section, folder)
     names = [field.name for field in msgspec.structs.fields(Host)]
     for name in names:
-        if name in _QUANTILES:
+        if name in _LISTS:
             if name in section:
                 values[name] = tuple(section.all_of(name, number))
         elif name in _BY_NAME:
