@@ -122,7 +122,7 @@ def workflow_of(spec: WorkflowSpec) -> Workflow:
 
 def document_of(scenario: Scenario) -> dict[object, object]:
     """The scenario of an app as a scenario file has it, so that every setting of it can be set otherwise."""
-    return {
+    document: dict[object, object] = {
         "name": scenario.name,
         "duration_s": scenario.duration_s,
         "cluster": {"nodes": [_plain(node, leave_out=("devices",)) for node in scenario.cluster.nodes]},
@@ -145,18 +145,22 @@ def document_of(scenario: Scenario) -> dict[object, object]:
         "arrivals": [{"process": "poisson", **_plain(each)} for each in scenario.arrivals if isinstance(each, Poisson)],
         "policy": {"dispatch": scenario.policy.name, **scenario.policy.parameters},
     }
+    if scenario.host is not None:
+        document["host"] = _plain(scenario.host)
+    return document
 
 
 def _latency(profile: Profile) -> dict[str, object]:
     assert isinstance(profile.law, Table)
     rows = [{key: value for key, value in _plain(row).items() if value is not None} for row in profile.law.rows]
     cold_start = dict(profile.cold_start_by_kind) or profile.cold_start_s
-    return {
+    found: dict[str, object] = {
         "latency": {"table": rows},
         "configurations": [_plain(configuration) for configuration in profile.configurations],
         "cold_start_s": cold_start,
         "noise": profile.noise,
     }
+    return found if profile.bias == 1 else found | {"bias": profile.bias}
 
 
 def _plain(value: msgspec.Struct, leave_out: tuple[str, ...] = ()) -> dict[str, object]:

@@ -111,7 +111,7 @@ def fit_refusal_s(sample: Sample, found: Mapping[str, float], decision_s: float)
 
 
 def fit_wake_s(runs_s: Sequence[float], usual_s: float, hop_s: float) -> tuple[float, ...]:
-    """Equally likely times of one wake-up, the least first, from runs that have two: that of the instance and that of the gateway.
+    """Equally likely times of one wake-up, the least first, from runs that have two: the instance's and the gateway's.
 
     `usual_s` is how long a run takes without any delay. Of two wake-ups without delay, each takes half of `hop_s`. What
     runs take beyond belongs to one of the two where it is much, and to both alike where it is little.
@@ -157,12 +157,19 @@ def make_host(
             more["invocation_s"] = fit_invocation_s(loads["many"], found, decisions[name])
         if "refused" in loads:
             more["refusal_s"] = fit_refusal_s(loads["refused"], found, decisions[name])
-    return Host(cores=cores, decision_s=decisions, hop_s=hop_s, wake_s=(hop_s / 2,), **found, **more)
+    most_rps = max(sample.requests / sample.duration_s for sample in samples.values())
+    host = Host(cores=cores, decision_s=decisions, hop_s=hop_s, wake_s=(hop_s / 2,), measured_rps=most_rps)
+    return msgspec.structs.replace(host, instance_cold_s=_instance_cold_s(samples, found), **found, **more)
 
 
-def with_wake_ups(
-    host: Host, light: tuple[Sequence[float], float], full: tuple[Sequence[float], float]
-) -> Host:
+def _instance_cold_s(samples: Mapping[str, Sample], found: Mapping[str, float]) -> float:
+    """What a run takes longer after a pause, beyond what the gateway itself does."""
+    hot_s, cold_s = (float(np.quantile(samples[name].runs_s, 0.1)) for name in ("hop", "slow"))
+    gateway_s = found["cold_factor"] * (found["turn_s"] + found["send_s"] + found["end_s"])
+    return max(0.0, cold_s - hot_s - gateway_s)
+
+
+def with_wake_ups(host: Host, light: tuple[Sequence[float], float], full: tuple[Sequence[float], float]) -> Host:
     """The host with the wake-ups that explain the runs of a light load and of one that keeps all cores busy.
 
     With each come the runs, and how long a usual one takes by a simulation in which no wake-up is delayed.
@@ -170,3 +177,13 @@ def with_wake_ups(
     return msgspec.structs.replace(
         host, wake_s=fit_wake_s(*light, host.hop_s), wake_busy_s=fit_wake_s(*full, host.hop_s)
     )
+
+
+def scaled_wake_ups(host: Host, light: float, full: float) -> Host:
+    """The host with every delay of a wake-up so many times as long; what a wake-up takes at least stays."""
+
+    def scaled(times: Sequence[float], by: float) -> tuple[float, ...]:
+        least = host.hop_s / 2
+        return tuple(least + max(0.0, time - least) * by for time in times)
+
+    return msgspec.structs.replace(host, wake_s=scaled(host.wake_s, light), wake_busy_s=scaled(host.wake_busy_s, full))

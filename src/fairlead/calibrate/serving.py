@@ -29,7 +29,9 @@ class Gateway:
 
     def cpu_s(self) -> float:
         """CPU time of all threads so far, to the microsecond."""
-        return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{self.pid}/task").glob("*/schedstat")) / 1e9
+        return (
+            sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{self.pid}/task").glob("*/schedstat")) / 1e9
+        )
 
 
 @contextmanager

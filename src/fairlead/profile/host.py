@@ -33,6 +33,7 @@ _TIMES = (
     "cold_after_s",
     "instance_cold_s",
     "client_s",
+    "measured_rps",
 )
 
 
@@ -60,6 +61,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         cold_after_s: The pause after which about two thirds of that is reached.
         instance_cold_s: What the first run of an instance takes longer after such a pause, elapsed.
         client_s: Of the load generator, per request, where it runs on the same machine; 0 where it does not.
+        measured_rps: The most requests per second that it was measured with; 0 where that is not known.
         max_open: Requests that may be open at once; the others are refused.
         cpu_share: By function: the part of a run's time in which it uses a core; 1 where nothing is said.
         values_mb: By workflow: the size of a request's input and answer.
@@ -82,6 +84,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cold_after_s: float = 0.0
     instance_cold_s: float = 0.0
     client_s: float = 0.0
+    measured_rps: float = 0.0
     max_open: int = MAX_OPEN
     cpu_share: Mapping[str, float] = {}
     values_mb: Mapping[str, float] = {}

@@ -410,9 +410,11 @@ class Loop:
         self._rng = np.random.default_rng((seed, 1_000_005, index))
 
     def first(self) -> list[float]:
+        """When each user calls for the first time."""
         return sorted(self.think() for _ in range(self._spec.users))
 
     def think(self) -> float:
+        """How long a user thinks this time."""
         if self._spec.think == "constant":
             return self._spec.think_s
         return float(self._rng.exponential(self._spec.think_s))

@@ -5,7 +5,7 @@ one, and effects take place when their part of the turn is done. A batch begins 
 load generator and batches share the cores. Latencies are those that a client sees.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import heappop
 from math import inf
@@ -20,7 +20,7 @@ from fairlead.engine.sim.cores import Cores
 from fairlead.engine.sim.driver import IDLE_INSTANTS, REPORT_EVERY, Loop, Progress, Simulation
 from fairlead.engine.sim.physics import Physics
 from fairlead.engine.sim.process import Process
-from fairlead.model import Request
+from fairlead.model import Configuration, Request
 from fairlead.policy import Policy
 from fairlead.policy.base import Scale
 from fairlead.workload import Scenario
@@ -71,6 +71,7 @@ class HostedSimulation(Simulation):
         "_luck",
         "_noted",
         "_open",
+        "_parts",
         "_reply_time",
         "_sent",
     )
@@ -96,6 +97,7 @@ class HostedSimulation(Simulation):
         self._inbox: list[_Sent | _Ended | ev.Event] = []
         self._noted: list[ev.Event] = []
         self._open = 0
+        self._parts: dict[tuple[str, Configuration, str, int], float] = {}
         self._sent: dict[int, _Sent] = {}
         self._last_end: dict[int, float] = {}  # by instance
         self._fates: dict[int, bool] = {}  # by batch under way: whether it still is wanted
@@ -305,11 +307,28 @@ class HostedSimulation(Simulation):
         if not self._fates.get(effect.batch):
             self._fates.pop(effect.batch, None)
             return
-        measured_s = self.physics.work_s(effect)
+        measured_s = self.physics.work_s(effect) * self._filled(effect)
         work_s = max(measured_s - self._host.hop_s, 0.0)  # what is measured has the way to an instance in it
         share = self._host.cpu_share.get(effect.function, 1.0)
         share = min(1.0, share * measured_s / work_s) if work_s else 1.0
         self._cores.begin(now, effect.batch, work_s, share, partial(self._done, effect, transfer_s))
+
+    def _filled(self, effect: fx.RunBatch) -> float:
+        """What a batch that is not full takes, of the time of a full one: a straight line between known sizes."""
+        own, size = effect.configuration, len(effect.invocations)
+        if size == own.batch:
+            return 1.0
+        key = (effect.function, own, effect.node, size)
+        if key not in self._parts:
+            profile, kind = self.scenario.profiles[effect.function], self.nodes[effect.node].kind
+            known = sorted(
+                (each.batch, profile.latency_s(each, kind))
+                for each in profile.configurations
+                if (each.vcpus, each.vgpus) == (own.vcpus, own.vgpus) and profile.latency_s(each, kind) < inf
+            )
+            sizes, times = zip(*known, strict=True)
+            self._parts[key] = float(np.interp(size, sizes, times)) / profile.latency_s(own, kind)
+        return self._parts[key]
 
     def _done(self, effect: fx.RunBatch, transfer_s: float, now: float) -> None:
         self._last_end[effect.instance] = now

@@ -7,6 +7,7 @@ it sleeps again.
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from math import inf
 
 from fairlead.engine.sim.cores import Cores
@@ -67,10 +68,10 @@ class Process:
                     return
             cpu_s, call = self.steps.popleft()
             if cpu_s > 0:
-                self._cores.begin(now, self._key, cpu_s * self._factor, 1.0, lambda at: self._end(at, call))
+                self._cores.begin(now, self._key, cpu_s * self._factor, 1.0, partial(self._end, call))
                 return
             call(now)
 
-    def _end(self, now: float, call: Callable[[float], None]) -> None:
+    def _end(self, call: Callable[[float], None], now: float) -> None:
         call(now)
         self._next(now)
