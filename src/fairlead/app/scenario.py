@@ -17,7 +17,7 @@ from fairlead.app.snapshot import Snapshot
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import SLO, Cluster, Configuration, Function, Node, Stage, Workflow
 from fairlead.profile import Profile, Row, Table, space
-from fairlead.profile.measured import parse_measured, read_profiles
+from fairlead.profile.measured import MeasuredProfiles, parse_measured, read_measured
 from fairlead.workload.arrivals import Poisson
 from fairlead.workload.scenario import PolicyChoice, Scenario
 
@@ -68,10 +68,16 @@ def scenario_of(
     )
 
 
-def profile_beside(path: str | Path) -> dict[str, Profile]:
-    """The measured profiles that lie beside an app file, as `fairlead profile` writes them; empty without any."""
+def measured_beside(path: str | Path) -> MeasuredProfiles | None:
+    """What was measured of an app and lies beside its file, as `fairlead profile` writes it; None without."""
     beside = place_of_profile(path)
-    return read_profiles(beside) if beside.is_file() else {}
+    return read_measured(beside) if beside.is_file() else None
+
+
+def profile_beside(path: str | Path) -> dict[str, Profile]:
+    """The measured profiles that lie beside an app file; empty without any."""
+    measured = measured_beside(path)
+    return {} if measured is None else measured.profiles()
 
 
 def place_of_profile(path: str | Path) -> Path:

@@ -15,6 +15,7 @@ from fairlead.app.describe import describe
 from fairlead.app.load import split_address
 from fairlead.app.manifest import Manifest
 from fairlead.app.units import seconds
+from fairlead.calibrate import POLICIES, calibrate
 from fairlead.cli.errors import FAILED, UsageError, warn
 from fairlead.cli.outputs import STDOUT, check_files, write_json
 from fairlead.cli.progress import ShareProgress
@@ -22,6 +23,8 @@ from fairlead.cli.tables import NOTHING, fit_table
 from fairlead.engine.live.limits import make_limiter
 from fairlead.engine.live.measuring import QUICK, Effort, Measurement, measure_app
 from fairlead.errors import UnknownNameError
+from fairlead.policy import policy_class, role
+from fairlead.profile.host import machine_file, write_machine
 from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, as_plain, read_measured, write_measured
 from fairlead.report.profile_figure import profile_figure
 
@@ -41,6 +44,25 @@ def profile(
         Path | None,
         typer.Option(metavar="FILE", help="Where the profile goes. Default: beside the app, as APP.profile.json."),
     ] = None,
+    is_host: Annotated[
+        bool,
+        typer.Option(
+            "--host",
+            help="Measure this machine too, or alone: what its gateway and its wake-ups take. About half a minute.",
+        ),
+    ] = False,
+    machine: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the machine's profile goes. Default: the user's data folder."),
+    ] = None,
+    policies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help=f"With --host: a policy whose decisions are timed; repeatable. Default: {', '.join(POLICIES)}.",
+        ),
+    ] = None,
     functions: Annotated[
         list[str] | None,
         typer.Option("--function", metavar="NAME", help="Measure this one only; repeatable. Others are kept."),
@@ -58,6 +80,12 @@ def profile(
     is_silent: Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")] = False,
 ) -> None:
     """Measure the functions of an app on this machine: cold start, warm latency, memory."""
+    if not is_host and (machine is not None or policies):
+        raise UsageError("--machine and --policy go with --host, which measures the machine.")
+    if is_host:
+        _measure_host(machine or machine_file(), policies or POLICIES, is_silent)
+        if app is None:
+            return
     if app is None:
         raise UsageError("Name an app file, such as: fairlead profile app.py")
     effort = _effort(budget, is_quick)
@@ -84,6 +112,29 @@ def profile(
         warn(f"{name} was not measured: {reason}.")
     if measurement.skipped:
         raise typer.Exit(FAILED)
+
+
+def _measure_host(target: Path, policies: Sequence[str], is_quiet: bool) -> None:
+    for name in policies:
+        if role(policy_class(name)) != "dispatch":
+            raise UsageError(f"--policy {name}: scales, and does not dispatch.")
+    with ShareProgress("Measuring this machine", is_quiet=is_quiet) as progress:
+        found = calibrate(policies, progress.reach)
+    try:
+        write_machine(found, target)
+    except OSError as error:
+        raise UsageError(f"--machine {target}: cannot be written: {error.strerror}.") from error
+    host = found.host
+    if not is_quiet:
+        per_request = host.request_s + host.answer_s + 2 * host.turn_s + host.send_s + host.end_s
+        typer.echo(
+            f"{found.cpu}, {host.cores} cores: the gateway takes {per_request * 1e6:.0f} us per request of one stage"
+        )
+        decisions = ", ".join(f"{name} {seconds_ * 1e6:.0f}" for name, seconds_ in host.decision_s.items())
+        typer.echo(f"Decisions, in us beyond those of fifo: {decisions}")
+        typer.echo(f"Wrote {target}")
+    if (found.others_share or 0.0) > BUSY:
+        warn(f"Others used {found.others_share:.0%} of the CPUs meanwhile, and predictions will be for such a machine.")
 
 
 def _effort(budget: str | None, is_quick: bool) -> Effort:

@@ -10,7 +10,6 @@ from math import inf
 from time import perf_counter
 
 import msgspec
-import numpy as np
 import polars as pl
 
 from fairlead.engine.core import effects as fx
@@ -22,6 +21,7 @@ from fairlead.engine.sim.arrivals import open_arrivals
 from fairlead.engine.sim.physics import Physics
 from fairlead.engine.sim.sharing import SharedNode
 from fairlead.engine.sim.tables import Tables
+from fairlead.engine.sim.users import Loop
 from fairlead.errors import PolicyError
 from fairlead.model import Recording, Request
 from fairlead.policy import Policy
@@ -399,25 +399,6 @@ class _Begin(msgspec.Struct, frozen=True, gc=False):
 
     effect: fx.RunBatch
     transfer_s: float
-
-
-class Loop:
-    """The users of a closed loop: each sends its next request a think time after the answer to the last."""
-
-    def __init__(self, index: int, spec: ClosedLoop, seed: int) -> None:
-        self.workflow = spec.workflow
-        self._spec = spec
-        self._rng = np.random.default_rng((seed, 1_000_005, index))
-
-    def first(self) -> list[float]:
-        """When each user calls for the first time."""
-        return sorted(self.think() for _ in range(self._spec.users))
-
-    def think(self) -> float:
-        """How long a user thinks this time."""
-        if self._spec.think == "constant":
-            return self._spec.think_s
-        return float(self._rng.exponential(self._spec.think_s))
 
 
 @contextmanager

@@ -17,9 +17,10 @@ from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.replytime import ReplyTime
 from fairlead.engine.sim.cores import Cores
-from fairlead.engine.sim.driver import IDLE_INSTANTS, REPORT_EVERY, Loop, Progress, Simulation
+from fairlead.engine.sim.driver import IDLE_INSTANTS, REPORT_EVERY, Progress, Simulation
 from fairlead.engine.sim.physics import Physics
 from fairlead.engine.sim.process import Process
+from fairlead.engine.sim.users import Loop
 from fairlead.model import Configuration, Request
 from fairlead.policy import Policy
 from fairlead.policy.base import Scale
