@@ -5,8 +5,8 @@
 For each app the machine is calibrated and the app profiled first, as `fairlead profile --host APP` does. Capacity is
 that of a closed loop of 32 users under the policy. A cell is a fresh `fairlead serve` under an open loop. The
 prediction knows the profiles and the instants of arrival, nothing of the live run. The target: the share in time within
-3 points in 90 % of the cells, p50 within 15 %, p99 within 30 %. `others` is the share of the CPUs that other programs used during
-the cell; one with more than `--quiet` of it is repeated up to twice, and marked where it stays so.
+3 points in 90 % of the cells, p50 within 15 %, p99 within 30 %. `others` is the share of the CPUs that other
+programs used during the cell. A cell with more than `--quiet` of it is repeated, and marked where it stays so.
 """
 
 import argparse

@@ -127,9 +127,17 @@ def test_an_instance_loads_nothing_heavy():
     assert done.stdout.strip() == b"[]"
 
 
-@pytest.mark.parametrize("module", ["fairlead.app.scenario", "fairlead.app.describe", "fairlead.app.dsl"])
-def test_the_gateway_loads_no_table_library_for_an_app(module):
-    code = f"import sys, {module}; print([n for n in ('polars', 'rich', 'typer') if n in sys.modules])"
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        ("fairlead.app.scenario, fairlead.app.describe, fairlead.app.dsl", "polars rich typer"),
+        ("fairlead.engine.live.process", "polars rich typer"),
+        ("fairlead.cli.serve, fairlead.cli.agent, fairlead.cli.load", "polars"),
+    ],
+    ids=["for-an-app", "gateway", "commands"],
+)
+def test_who_serves_or_sends_loads_no_table_library(modules, heavy):
+    code = f"import sys, {modules}; print([name for name in {heavy.split()} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300, check=True)
     assert done.stdout.strip() == b"[]"
 

@@ -1,10 +1,13 @@
 """Running an app file: which app, what it may import, and errors that point into the user's own file."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from fairlead.app import load_app
+from fairlead.app.load import split_address
+from fairlead.app.scenario import place_of_profile
 from fairlead.errors import ConfigError
 
 APP = """
@@ -49,6 +52,22 @@ def test_an_app_is_a_file(write):
     assert app.workflows["w"](4) == 8
 
 
+def test_a_folder_stands_for_the_app_file_in_it(write, tmp_path):
+    file = write(APP + "\nother = App('other')\n")
+    assert split_address(tmp_path) == (file, None)
+    assert split_address(f"{tmp_path}:other") == (file, "other")
+    assert load_app(f"{tmp_path}:other").name == "other"
+    assert place_of_profile(tmp_path) == tmp_path / "app.profile.json"
+
+
+def test_a_folder_without_an_app_names_those_below_it(write, tmp_path):
+    (tmp_path / "shop").mkdir()
+    write(APP, "shop/app.py")
+    with pytest.raises(ConfigError, match=rf"is a folder without an app.py. Name one of these: {tmp_path}/shop\."):
+        load_app(tmp_path)
+    assert split_address("no/such/folder:app") == (Path("no/such/folder:app"), None)
+
+
 def test_a_file_runs_anew_each_time_also_if_it_is_replaced_within_a_second(write):
     first = load_app(write(APP))
     second = load_app(write(APP.replace("2 * x", "3 * x")))  # as long as before, and as new
@@ -90,7 +109,7 @@ def test_a_file_without_an_app(write):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.py: cannot be read: No such file or directory"):
         load_app(tmp_path / "none.py")
-    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+    with pytest.raises(ConfigError, match=r"is a folder without an app.py. Name the app file\."):
         load_app(tmp_path)
 
 

@@ -60,6 +60,9 @@ class Server:
 
         class Quiet(ThreadingHTTPServer):
             daemon_threads = True
+            request_queue_size = (
+                64  # a load opens 32 connections at once: those beyond this queue would wait for seconds
+            )
 
             def handle_error(self, *args: object) -> None:
                 """Clients that hang up in the handshake are what some tests are about."""

@@ -31,7 +31,7 @@ def invoke(*args: str, code: int = 0):
 
 
 def test_demo_serves_for_real_and_says_what_is_next(folder):
-    done = run_cli("demo", "--seconds", "2", cwd=folder)
+    done = run_cli("demo", "--seconds", "1", cwd=folder)
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line.startswith(("fifo", "fairlead"))}
     assert set(rows) == {"fifo", "fairlead"}

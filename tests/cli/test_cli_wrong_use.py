@@ -50,6 +50,13 @@ def test_bad_scenario_is_refused_before_anything_slow_is_loaded():
     assert done.stdout == "2 []\n"
 
 
+@pytest.mark.parametrize("command", ["serve", "profile", "simulate", "plan", "league"])
+def test_a_folder_without_an_app_is_refused_and_the_apps_in_it_are_named(command):
+    Path("apps/shop").mkdir(parents=True)
+    Path("apps/shop/app.py").touch()
+    assert fault(command, "apps") == ("Error: apps: is a folder without an app.py. Name one of these: apps/shop.\n")
+
+
 def test_there_are_bad_scenarios():
     assert len(BAD) > 20
 

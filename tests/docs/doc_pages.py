@@ -24,7 +24,8 @@ OUTSIDE_DOCS = (
     "changelog.d/README.md",
     "examples/README.md",
 )
-PAGES = (*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in OUTSIDE_DOCS))
+APP_PAGES = sorted((ROOT / "examples" / "apps").glob("*/README.md"))
+PAGES = (*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in OUTSIDE_DOCS), *APP_PAGES)
 TERMINAL = {"COLUMNS": "100", "NO_COLOR": "1"}
 RUN = (*sorted(DOCS.rglob("*.md")), ROOT / "README.md")
 

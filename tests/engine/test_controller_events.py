@@ -1,12 +1,12 @@
 """The controller by itself: no clock, no driver; what it is told late or twice, and what it says in return."""
 
 import pytest
-from toy_policies import Doing
+from toy_policies import Doing, start_oldest
 
 from fairlead.engine.core import Controller
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
-from fairlead.engine.core.books import NoRows
+from fairlead.engine.core.books import NoRows, Rows
 from fairlead.model import Node, Request
 from fairlead.testing import declared, scenario
 
@@ -136,3 +136,30 @@ def test_a_run_that_is_not_recorded_keeps_no_row():
         it.handle(second + 0.5, [ev.Finished(effect.batch, 0.5)])
     it.finish()
     assert [recorder.requests, recorder.invocations, recorder.instances] == [[], [], []]
+
+
+def test_a_driver_may_take_batches_as_soon_as_they_are_decided():
+    seen = []
+
+    def deed(view):
+        for action in start_oldest(view):
+            yield action
+            seen.append(len(sent))  # the policy goes on after its action was carried out
+
+    def rows(send):
+        kept = Rows()
+        it = Controller(scenario(declared(1.0)), Doing(deed), recorder=kept, send=send)
+        (start,) = it.handle(0.0, [arrived()])
+        ready = it.handle(0.5, [ev.InstanceReady(start.instance)])
+        busy = it.handle(1.5, [ev.Finished(0, 1.0), arrived(1, 1.5)])
+        it.handle(2.5, [ev.Finished(1, 1.0)])
+        return kinds(ready), kinds(busy), kept.requests, kept.invocations
+
+    sent = []
+    early = rows(sent.append)
+    assert [run.batch for run in sent] == [0, 1]
+    assert seen == [0, 2]  # the second was there before the policy had ended
+    plain = rows(None)
+    assert early[:2] == ([], [fx.Answer])
+    assert plain[:2] == ([fx.RunBatch], [fx.Answer, fx.RunBatch])
+    assert early[2:] == plain[2:]

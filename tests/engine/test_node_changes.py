@@ -147,12 +147,15 @@ def scaled(count, vcpus=4.0):
     return it
 
 
-def test_replicas_give_way_to_a_smaller_size_except_for_the_last():
+def test_replicas_give_way_to_a_smaller_size_and_the_last_when_it_has_rested():
     it = scaled(3)
     stops = it.handle(1.0, [change(1.0, float("inf"))])
     assert [stop.instance for stop in stops] == [2, 1]  # the youngest first
     assert it.handle(1.1, [change(0.5, float("inf"))]) == []
     assert it.handle(1.2, [ev.InstanceGone(1), ev.InstanceGone(2)]) == []
+    assert it.next_wake <= 2.2
+    (stop,) = it.handle(2.2, [])  # more than a second after it was ready
+    assert stop.instance == 0
 
 
 def test_replicas_come_back_with_the_size():

@@ -170,11 +170,11 @@ class AgentProcess:
 class Cluster:
     """A gateway and its agents."""
 
-    def __init__(self, folder: Path, agents: Sequence[str], *options: str) -> None:
+    def __init__(self, folder: Path, agents: Sequence[str], *options: str, code: str = APP) -> None:
         self.folder = folder
         for name in ("executed.txt", "lingering.txt"):
             (folder / name).touch()
-        app = write_app(folder / "app.py", APP)
+        app = write_app(folder / "app.py", code)
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port = probe.getsockname()[1]
         listen = f"127.0.0.1:{self.port}"
@@ -232,8 +232,8 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, agents: Sequence[str] = ("a", "b", "c"), *options: str) -> Iterator[Cluster]:
-    made = Cluster(folder, agents, *options)
+def cluster(folder: Path, agents: Sequence[str] = ("a", "b", "c"), *options: str, code: str = APP) -> Iterator[Cluster]:
+    made = Cluster(folder, agents, *options, code=code)
     try:
         yield made
     finally:

@@ -8,11 +8,13 @@ from pathlib import Path
 from fairlead.engine.live.links.address import Address, bound_address, listen_on
 from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
 from fairlead.engine.live.node.service import AgentOrder, AgentService
+from fairlead.engine.live.objects import Objects, place_of
 from fairlead.engine.live.providers.agents import AgentProvider, Timing
 from fairlead.engine.live.store import Store
 from fairlead.model import Node
 
 TOKEN = "a-token-for-tests-0123456789"
+OWNER = "0123456789abcdef"
 
 
 def make_certificates(folder: Path, *kinds: tuple[str, str]) -> Path:
@@ -63,10 +65,11 @@ class World:
         self._stores: list[Store] = []
         self._sockets = [self.listening]
 
-    def provider(self, **timing: float) -> AgentProvider:
-        """A gateway's end; the socket stays, as the supervisor keeps it."""
-        store = Store.make(self.folder / "gateway-values")
-        self._stores.append(store)
+    def provider(self, store: str | None = None, **timing: float) -> AgentProvider:
+        """A gateway's end; the socket stays, as the supervisor keeps it. `store`: URL of an object store for values."""
+        objects = None if store is None else Objects(place_of(store, None, OWNER, {}))
+        own = Store.make(self.folder / "gateway-values")
+        self._stores.append(own)
         server = server_context(TlsFiles(certfile=self.files.certfile, keyfile=self.files.keyfile))
         listening = self.listening.dup()
         self._sockets.append(listening)
@@ -74,11 +77,12 @@ class World:
             listening,
             TOKEN,
             server,
-            store,
+            own,
             self.folder,
             self.log.append,
             reading=client_context(self.files),
             timing=Timing(**timing),
+            objects=objects,
         )
 
     def agent(

@@ -18,12 +18,14 @@ import uvloop
 
 from fairlead.app.describe import describe
 from fairlead.app.manifest import FunctionSpec, Input, Manifest, StageSpec, WorkflowSpec
+from fairlead.engine.live.draining import DrainError
 from fairlead.engine.live.gateway import Settings
 from fairlead.engine.live.gateway.server import serve
 from fairlead.engine.live.journal import Journal
 from fairlead.engine.live.status import AppStatus, FunctionStatus, Status, WorkflowStatus
 from fairlead.engine.live.values import Ending, LostValueError, Value, decode, encode
 from fairlead.errors import AmbiguousNameError, DuplicateNameError, UnknownNameError
+from fairlead.model import Node
 
 
 class Refuse(Exception):  # noqa: N818
@@ -69,6 +71,7 @@ class SmallHost:
         self.released = 0
         self.scaled: dict[tuple[str, str], int | None] = {}
         self.moved: dict[tuple[str, str], str] = {}
+        self.states = {"n0": "up", "n1": "up"}  # of nodes
         self._began = monotonic()
         self._number = 0
         self._open: dict[int, tuple[asyncio.TimerHandle | asyncio.Handle, str, float, float, Callable]] = {}
@@ -154,6 +157,23 @@ class SmallHost:
 
     def scale(self, app: str, function: str, instances: int | None) -> None:
         self.scaled[app, function] = instances
+
+    def nodes(self) -> tuple[tuple[Node, str], ...]:
+        return tuple((Node(name=name, kind="node", vcpus=2), state) for name, state in self.states.items())
+
+    def drain_node(self, node: str) -> None:
+        self._check_node(node)
+        self.states[node] = "moving"
+
+    def undrain_node(self, node: str) -> None:
+        self._check_node(node)
+        if self.states[node] == "up":
+            raise DrainError(f"Node {node!r} is not being drained.")
+        self.states[node] = "up"
+
+    def _check_node(self, node: str) -> None:
+        if node not in self.states:
+            raise UnknownNameError("node", node, self.states)
 
     def move(self, app: str, function: str, node: str) -> None:
         if node != "local":
@@ -288,7 +308,7 @@ class Running:
         self._started.wait(60)
         while True:  # the socket listens before anybody answers on it
             try:
-                self.send("GET", "/healthz", timeout_s=5.0)
+                self.send("GET", "/healthz", timeout_s=0.5)  # none comes from a gateway that has failed
                 return self
             except OSError:
                 if not self._thread.is_alive():

@@ -11,6 +11,7 @@ from agent_world import TOKEN, World, world
 from runtimes import until
 
 from fairlead.engine.live.contracts import AppCode
+from fairlead.engine.live.links import caller
 from fairlead.engine.live.links.control import MOST_CODE_BYTES, Fetch, Piece
 from fairlead.engine.live.links.greeting import RefusedError
 from fairlead.engine.live.links.messages import PIECE_BYTES
@@ -146,15 +147,17 @@ def test_an_instance_whose_connection_is_cut_is_ended_and_says_why(tmp_path):
     run(test)
 
 
-def test_without_a_gateway_instances_end_after_the_adoption_window(tmp_path):
+def test_without_a_gateway_instances_end_after_the_adoption_window(tmp_path, monkeypatch):
     async def test():
         async with world(tmp_path) as made:
             agent = made.agent("a")
             b = await opened(made, tmp_path, adoption_s=0.5)
             key = await b.start("echo")
             pid = process_of(agent, key)
+            monkeypatch.setattr(caller, "HANDSHAKE_LIMIT_S", 0.5)  # the socket stays, and nobody answers at it
             await b.provider.close(keep=True)
             await until(lambda: not is_alive(pid))
+            monkeypatch.undo()
             b = await opened(made, tmp_path)
             assert b.inventory.instances == ()
             assert [node.name for node in b.inventory.nodes] == ["a"]

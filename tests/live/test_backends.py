@@ -45,10 +45,11 @@ def test_the_local_back_end_conforms(check, tmp_path):
 
 
 class AgentBench:
-    """Two agents that dial a gateway, over one kind of stream."""
+    """Two agents that dial a gateway, over one kind of stream; `store` is the URL of an object store for values."""
 
-    def __init__(self, folder: Path, kind: str, pems: Path) -> None:
+    def __init__(self, folder: Path, kind: str, pems: Path | None = None, store: str | None = None) -> None:
         self._folder = folder
+        self._store = store
         self._kind = kind
         self._pems = pems if kind == "tls" else None
 
@@ -57,7 +58,7 @@ class AgentBench:
         async with world(self._folder, self._kind, self._pems) as made:
             made.agent("one")
             made.agent("two")
-            provider = made.provider()
+            provider = made.provider(store=self._store)
             inventory = await provider.open(heard)
             try:
                 yield Opened(provider, provider.values, write_app(self._folder), heard, inventory)
@@ -78,3 +79,10 @@ def pems(tmp_path_factory):
 @pytest.mark.parametrize("check", BACKEND_CHECKS, ids=lambda check: check.__name__)
 def test_agents_conform(check, kind, tmp_path, pems):
     check_backend(AgentBench(tmp_path, kind, pems), [check])
+
+
+@pytest.mark.parametrize("check", BACKEND_CHECKS, ids=lambda check: check.__name__)
+def test_agents_with_an_object_store_conform(check, tmp_path):
+    store = tmp_path / "store"
+    check_backend(AgentBench(tmp_path, "unix", store=store.as_uri()), [check])
+    assert not [path for path in store.rglob("*") if path.is_file()], "values are left in the store."

@@ -11,12 +11,14 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
 from gateway_world import Refuse, Running, SmallHost, running, wait_until
 from small_disks import fill, mounted
 
+from fairlead.engine.live.journal import Journal
 from fairlead.engine.live.values import LostValueError
 
 ATTEMPTS: list[int] = []
@@ -202,7 +204,8 @@ def test_nothing_wrong_is_accepted(gateway, body, headers, status):
     assert len(gateway.host.calls) == before
 
 
-def test_a_cancel_on_a_full_disk_is_not_acknowledged(tmp_path):
+def test_a_cancel_on_a_full_disk_is_not_acknowledged(tmp_path, monkeypatch):
+    monkeypatch.setattr(Journal, "settled", partialmethod(Journal.settled, timeout_s=1.0))
     host = SmallHost({"shop.slow": lambda value, _: value}, delay_s={"shop.slow": 600.0})
     with mounted(tmp_path / "disk", "8m") as disk, running(host, disk, max_async=2, drain_limit_s=0.1) as gateway:
         urls = [accept(gateway, "slow", number).json()["status_url"] for number in range(4)]

@@ -17,7 +17,7 @@ from fairlead.engine.live.gateway.openapi import HEADERS, document
 from fairlead.engine.live.gateway.settings import LIMITS
 
 TOKEN = "a-token-of-some-length"
-KNOWN = {"name": "echo", "app": "shop", "function": "echo", "model": "echo", "version": "1"}
+KNOWN = {"node": "n0", "name": "echo", "app": "shop", "function": "echo", "model": "echo", "version": "1"}
 DOCUMENT = document(ENDPOINTS)
 API = schemathesis.openapi.from_dict(DOCUMENT)
 OPERATIONS = {operation.label: operation for result in API.get_all_operations() if (operation := result.ok())}

@@ -319,12 +319,13 @@ def test_idle_connections_make_room_for_new_ones(tmp_path):
 def test_clients_that_never_read_make_room_too(tmp_path):
     ask = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with running(host(), tmp_path, token=TOKEN, max_connections=4) as gateway, ExitStack() as stack:
-        for _ in range(4):
-            link = stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), timeout=20))
-            for _ in range(12):  # a few at a time: some 10 MB of answers, more than the kernel takes for it
+        address = ("127.0.0.1", gateway.port)
+        links = [stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(4)]
+        for _ in range(12):  # a few at a time: some 10 MB of answers each, more than the kernel takes for it
+            for link in links:
                 with suppress(ConnectionError):
                     link.sendall(ask * 16)
-                time.sleep(0.1)
+            time.sleep(0.1)
         for _ in range(3):
             assert gateway.send("GET", "/healthz").status == 200
 

@@ -6,8 +6,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fairlead.engine.live.leases import RECENT_S, SLICE_S, Amount, Demand, Ledger
-from fairlead.model import Node
+from fairlead.engine.live import apportion
+from fairlead.engine.live.apportion import SLICE_S
+from fairlead.engine.live.demand import Amount, Demand, Need, Work
+from fairlead.engine.live.leased_node import RECENT_S
+from fairlead.engine.live.leases import Ledger
+from fairlead.model import Device, Node
 
 UNBOUNDED = float("inf")
 
@@ -19,14 +23,19 @@ def node(vcpus=4.0, memory_gb=UNBOUNDED, name="n0", overcommit=1.0):
 def demand(use=0.0, more=0.0, use_gb=0.0, more_gb=0.0, on="n0"):
     """What a member uses on one node and could use besides, in vCPUs and GB."""
     uses = {on: Amount(round(use * 1000), round(use_gb * 1024))}
-    return Demand(uses, Amount(round(more * 1000), round(more_gb * 1024)))
+    return Demand(uses, anything(round(more * 1000), round(more_gb * 1024)))
+
+
+def anything(vcpus=0, memory=0):
+    """Work that can use any part of this much."""
+    return Work((Need(vcpus=1),), vcpus), Work((Need(memory=1),), memory)
 
 
 def shared(members=2, vcpus=4.0, memory_gb=UNBOUNDED, least=1.0, least_gb=0.0, weights=()):
     ledger = Ledger([node(vcpus, memory_gb)])
     for id in range(members):
         weight = weights[id] if weights else 1.0
-        ledger.join(id, weight, Amount(round(least * 1000), round(least_gb * 1024)))
+        ledger.join(id, weight, [Need(round(least * 1000), round(least_gb * 1024))])
     return ledger
 
 
@@ -113,7 +122,7 @@ def test_a_member_above_its_fair_part_of_memory_takes_nothing_from_one_below():
 
 def test_idle_instances_that_a_member_could_do_without_make_way_in_any_case():
     ledger = shared(members=2, memory_gb=8, least_gb=1)
-    idle = Demand({"n0": Amount(0, 4096)}, Amount(), {"n0": 3072})
+    idle = Demand({"n0": Amount(0, 4096)}, (), {"n0": Amount(0, 3072)})
     ledger.settle(0.0, {0: idle, 1: demand(use_gb=4)})
     assert memory(ledger) == [4, 4]
     ledger.settle(5.0, {0: idle, 1: demand(use_gb=4, more=1, more_gb=2)})
@@ -205,13 +214,139 @@ def test_who_was_away_has_no_claim_for_that_time():
     assert held == pytest.approx(1.0, abs=2 * SLICE_S)
 
 
+def test_a_member_gets_the_whole_size_that_it_waits_for_by_turns():
+    """Of two vCPUs each would have one, and neither could run what its policy waits for."""
+    ledger = shared(members=2, vcpus=2)
+    waits = Demand({}, [Work((Need(1000), Need(2000)))])
+    ledger.settle(0.0, dict.fromkeys(range(2), waits))
+    assert sorted(vcpus(ledger)) == [0, 2]
+    seen = set()
+    for step in range(100):
+        ledger.settle(step * 0.01, dict.fromkeys(range(2), waits))
+        seen.add(tuple(vcpus(ledger)))
+    assert seen == {(0, 2), (2, 0)}
+
+
+def test_a_turn_is_of_all_resources_at_once():
+    """Vcpus here and memory there would let neither run."""
+    ledger = shared(members=2, vcpus=2, memory_gb=2, least=2, least_gb=2)
+    waits = Demand({}, [Work((Need(2000, 2048),), 3)])
+    for step in range(300):
+        ledger.settle(step * 0.01, dict.fromkeys(range(2), waits))
+        assert sorted(zip(vcpus(ledger), memory(ledger), strict=True)) == [(0, 0), (2, 2)]
+
+
+def test_a_size_that_no_node_can_hold_is_not_waited_for():
+    ledger = shared(members=2, vcpus=2)
+    absurd = Demand({}, [Work((Need(1000), Need(64_000)), 10**9)])
+    ledger.settle(0.0, {0: absurd, 1: demand(0, 1)})
+    assert vcpus(ledger) == [1, 1]
+    ledger.settle(9.0, {0: Demand({}, [Work((Need(64_000),), 10**9)]), 1: demand(0, 2)})
+    assert vcpus(ledger) == [0, 2]
+
+
+def test_what_unclaimed_instances_hold_is_leased_to_none():
+    ledger = shared(members=1, vcpus=2, memory_gb=4)
+    ledger.reserve({"n0": Amount(1000, 1024)})
+    (change,) = ledger.settle(0.0, {0: demand(0, 9, more_gb=9)})
+    assert (change.vcpus, change.memory_gb) == (1, 3)
+    ledger.reserve({})
+    (change,) = ledger.settle(0.1, {0: demand(1, 9, more_gb=9)})
+    assert (change.vcpus, change.memory_gb) == (2, 4)
+
+
+# --- devices ---------------------------------------------------------------------------------------------------------
+
+
+def on_device(device, members=2):
+    ledger = Ledger([Node(name="n0", kind="gpu", vcpus=8, devices=(device,))])
+    for id in range(members):
+        ledger.join(id, least=[Need(1000, 0, 1000)])
+    return ledger
+
+
+def vgpus(ledger):
+    return [ledger.lease(id, "n0").devices[0] / 1000 for id in sorted(ledger._members)]
+
+
+def wants_vgpus(use=0, more=4):
+    return Demand({"n0": Amount(0, 0, (use * 1000,))}, [Work((Need(1000, 0, 1000),), more)])
+
+
+def test_fractions_of_a_device_are_shared():
+    ledger = on_device(Device(vgpus=4))
+    ledger.settle(0.0, {id: wants_vgpus() for id in range(2)})
+    assert vgpus(ledger) == [2, 2]
+
+
+def test_a_mig_device_belongs_to_one_member_until_nothing_of_it_is_there():
+    ledger = on_device(Device(vgpus=7, sharing="mig"))
+    ledger.settle(0.0, {0: wants_vgpus(more=1)})
+    assert vgpus(ledger) == [7, 0]
+    ledger.settle(1.5, {0: wants_vgpus(use=7, more=0), 1: wants_vgpus(more=1)})
+    ledger.settle(3.0, {0: wants_vgpus(use=7, more=0), 1: wants_vgpus(more=1)})
+    assert vgpus(ledger) == [0, 0]  # given up, and still in use
+    ledger.settle(3.1, {0: wants_vgpus(more=0), 1: wants_vgpus(more=1)})
+    assert vgpus(ledger) == [0, 7]
+
+
+# --- members that ask for too much, or come and go -------------------------------------------------------------------
+
+
+def test_an_app_that_is_deployed_again_and_again_gets_no_more_than_the_others():
+    ledger = Ledger([node(1.0)])
+    for id in range(3):
+        ledger.join(id, account=f"app {id}")
+    held, flapping = [0.0] * 3, 2
+    for step in range(6000):
+        if step % 15 == 14:  # gone and back, with a new number
+            ledger.leave(flapping)
+            flapping += 1
+            ledger.join(flapping, account="app 2")
+        uses = {id: ledger.lease(id, "n0").vcpus if step else 0 for id in (0, 1, flapping)}
+        if uses[flapping] == 1000 and uses[0] + uses[1]:
+            uses[flapping] = 0  # a newcomer is taken to know the whole node, until it is settled
+        ledger.settle(step * 0.01, {id: demand(use / 1000, 1) for id, use in uses.items()})
+        held = [h + 0.01 * ledger.lease(id, "n0").vcpus / 1000 for h, id in zip(held, (0, 1, flapping), strict=True)]
+    assert held[2] <= 1.1 * min(held[:2])
+
+
+def test_fifty_apps_on_one_vcpu_all_have_their_turn():
+    ledger = shared(members=50, vcpus=1)
+    served = set()
+    for step in range(1500):
+        leases = vcpus(ledger) if step else [0] * 50
+        ledger.settle(step * 0.01, {id: demand(use, 3) for id, use in enumerate(leases)})
+        served |= {id for id, lease in enumerate(vcpus(ledger)) if lease == 1}
+        assert sum(vcpus(ledger)) <= 1
+    assert len(served) == 50  # within 15 s: a slice each, and what it takes to give it up
+
+
+def test_the_cost_of_sharing_does_not_grow_with_the_size_of_what_is_shared(monkeypatch):
+    steps = []
+    real = apportion._step
+
+    def counted(*args):
+        steps[-1] += 1
+        return real(*args)
+
+    monkeypatch.setattr(apportion, "_step", counted)
+    for memory_gb in (1, 4096):
+        ledger = Ledger([node(1, memory_gb)])
+        for id in range(50):
+            ledger.join(id, least=[Need(1000, 0 if id else memory_gb * 1024)])  # all but one can use any byte
+        steps.append(0)
+        ledger.settle(0.0, {id: demand(0, 9, more_gb=2 * memory_gb) for id in range(50)})
+    assert max(steps) <= 6 * (64 + 2 * 50)  # per layer
+
+
 # --- members and nodes come and go ---------------------------------------------------------------------------------
 
 
 def test_a_newcomer_gets_what_is_free_and_the_rest_when_it_is():
     ledger = shared(members=1)
     ledger.settle(0.0, {0: demand(3, 9)})
-    ledger.join(1, 1.0, Amount(1000))
+    ledger.join(1)
     changes = ledger.settle(0.1, {0: demand(3, 9), 1: demand(0, 4)})
     assert {(change.member, change.vcpus) for change in changes} == {(0, 2), (1, 1)}
     ledger.settle(0.2, {0: demand(2, 9), 1: demand(1, 4)})
@@ -282,9 +417,9 @@ class World:
 
     def join(self, weight, least):
         id = max(self.uses, default=-1) + 1
-        self.ledger.join(id, weight, least)
+        self.ledger.join(id, weight, [least])
         self.uses[id] = dict.fromkeys(self.nodes, Amount())
-        self.more[id] = Amount()
+        self.more[id] = ()
 
     def leave(self, id):
         self.ledger.leave(id)
@@ -316,7 +451,7 @@ class World:
                 assert sum(max(lease.memory, use.memory) for lease, use in taken) <= memory * 1024
 
 
-LEAST = st.builds(Amount, st.sampled_from([100, 500, 1000, 2000]), st.sampled_from([0, 256, 1024]))
+LEAST = st.builds(Need, st.sampled_from([100, 500, 1000, 2000]), st.sampled_from([0, 256, 1024]))
 STEPS = st.tuples(
     st.sampled_from(["join", "leave", "start", "start", "finish", "want", "settle", "settle"]),
     st.integers(0, 5),
@@ -348,7 +483,7 @@ def test_no_node_is_promised_twice(sizes, members, steps):
         elif what == "finish":
             world.finish(ids[k % len(ids)], on, one, other)
         elif what == "want":
-            world.more[ids[k % len(ids)]] = Amount(one if k < 4 else 0, other if k < 4 else 0)
+            world.more[ids[k % len(ids)]] = anything(one, other) if k < 4 else ()
         elif what == "settle":
             world.settle(one / 10_000)
         world.check()
@@ -363,8 +498,8 @@ def test_no_node_is_promised_twice(sizes, members, steps):
 def test_nothing_is_left_over_while_it_is_wanted_and_fits(size, members, later_s):
     ledger = Ledger([node(size)])
     for id, (weight, least, _) in enumerate(members):
-        ledger.join(id, weight, Amount(least))
-    demands = {id: Demand({}, Amount(more)) for id, (_, _, more) in enumerate(members)}
+        ledger.join(id, weight, [Need(least)])
+    demands = {id: Demand({}, anything(more)) for id, (_, _, more) in enumerate(members)}
     for now in (0.0, later_s):
         ledger.settle(now, demands)
     leases = [ledger.lease(id, "n0").vcpus for id in range(len(members))]
@@ -385,7 +520,7 @@ def test_over_time_each_gets_its_weight_and_none_starves(size, members, run_step
     """All want everything; a batch runs for `run_steps` hundredths of a second and holds its quantum until it ends."""
     ledger = Ledger([node(size)])
     for id, (weight, least) in enumerate(members):
-        ledger.join(id, weight, Amount(least))
+        ledger.join(id, weight, [Need(least)])
     runs = {id: [] for id in range(len(members))}  # the steps at which batches end
     held = dict.fromkeys(runs, 0.0)
     steps = 3000
@@ -399,7 +534,10 @@ def test_over_time_each_gets_its_weight_and_none_starves(size, members, run_step
             held[id] += len(runs[id]) * least
         ledger.settle(
             step * 0.01,
-            {id: Demand({"n0": Amount(len(runs[id]) * least)}, Amount(8000)) for id, (_, least) in enumerate(members)},
+            {
+                id: Demand({"n0": Amount(len(runs[id]) * least)}, anything(8000))
+                for id, (_, least) in enumerate(members)
+            },
         )
     total, weights = sum(held.values()), sum(weight for weight, _ in members)
     all_fit = sum(least for _, least in members) <= size * 1000

@@ -86,6 +86,7 @@ class Open:
     """A hub that is open, and what it took in."""
 
     def __init__(self, listening: socket.socket, store: Store, server=None, client=None) -> None:
+        self.listening = listening
         self.address = msgspec.structs.replace(bound_address(listening), is_tls=server is not None)
         self.store = store
         self.client = client
@@ -203,7 +204,7 @@ def test_an_end_refuses_its_own_proof():
         dialler.check(REFUSAL)
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"FLEAD\x02", b"FLEAD\x01" + bytes(500)])
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"FLEAD\x03", b"FLEAD\x02" + bytes(500)])
 def test_what_is_no_answer_is_refused_before_it_is_whole(data):
     with pytest.raises(GreetingError):
         Listener(TOKEN).feed(data)
@@ -501,6 +502,7 @@ def test_an_instance_that_is_refused_or_finds_no_gateway_ends(tmp_path):
             async with attached(at, tmp_path, "pid", 1, adoption_s=0.2) as (instance, stream, _, heard, _):
                 await until(lambda: heard)
                 await at.hub.close()
+                at.listening.close()  # a socket that stays open would have it wait for the handshake, for ten seconds
                 assert await instance.ended() == 1
 
     run(test)

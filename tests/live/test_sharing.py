@@ -213,3 +213,37 @@ def test_status_shows_leases_where_apps_share_a_node(tmp_path):
     leases = [app["nodes"][0]["lease_vcpus"] for app in status["apps"]]
     assert sum(leases) == 2
     assert [app["nodes"][0]["vcpus"] for app in status["apps"]] == [2, 2]
+
+
+def test_instances_that_an_operator_holds_at_rest_make_way_for_another_app(tmp_path):
+    """They hold both vCPUs; without work for them they are not worth another app's wait."""
+    apps = {"one": app_of("one", "first"), "two": app_of("two", "second")}
+
+    async def body(world):
+        async def hold():
+            for function in ("look_first", "work_first"):
+                world.gateway.host.scale("one", function, 1)
+
+        await world.gateway.life.ask(hold())
+        await asyncio.sleep(5.0)
+        answers = [await world.send("POST", f"/v1/workflows/{name}", {"input": 1}) for name in ("second", "first")]
+        return [answer.status for answer in answers]
+
+    assert serve(tmp_path, apps, body, policy="fifo") == [200, 200]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "earliest-deadline"])
+def test_fifty_apps_on_a_small_node_are_all_served(tmp_path, policy):
+    names = [f"app{number}" for number in range(50)]
+
+    async def body(world):
+        asked = [world.send("POST", f"/v1/workflows/{name}/async", {"input": 1}) for name in names]
+        places = [(await each).json()["status_url"] + "/result" for each in asked]
+        await asyncio.sleep(60.0)
+        sharing = world.gateway.host._sharing
+        return [(await world.send("GET", place)).status for place in places], sharing.settlements
+
+    apps = {name: app_of(name, name, memory_gb=0.1) for name in names}
+    statuses, settlements = serve(tmp_path, apps, body, policy=policy, on=node(memory_gb=16.0), warms_up=False)
+    assert statuses == [200] * 50
+    assert settlements <= 10_000

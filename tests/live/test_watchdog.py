@@ -86,9 +86,9 @@ def test_a_process_that_was_stopped_as_a_whole_goes_on():
         try:
             assert child.stdout.readline() == "up\n"
             os.kill(child.pid, signal.SIGSTOP)
-            subprocess.run(["sleep", "3"], check=True)  # three limits
+            subprocess.run(["sleep", "2"], check=True)  # two limits
             os.kill(child.pid, signal.SIGCONT)
-            for _ in range(60):  # three limits again
+            for _ in range(40):  # two limits again
                 assert child.stdout.readline() == "tick\n"
         finally:
             child.kill()

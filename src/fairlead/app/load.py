@@ -14,21 +14,38 @@ from fairlead.errors import ConfigError, Fault
 _OWN = str(Path(__file__).parent)
 
 
+IN_FOLDER = "app.py"
+"""The file that stands for an app whose address is a folder."""
+
+
 def split_address(address: str | Path) -> tuple[Path, str | None]:
-    """`app.py:name` as file and name; without a name, None."""
-    text = str(address)
-    path, sign, name = text.rpartition(":")
-    if sign and path.endswith(".py") and name.isidentifier():
-        return Path(path), name
-    return Path(text), None
+    """`app.py:name` as file and name; without a name, None. A folder stands for the `app.py` in it, if there is one."""
+    path, sign, name = str(address).rpartition(":")
+    file = _file(Path(path))
+    if sign and name.isidentifier() and file.suffix == ".py":
+        return file, name
+    return _file(Path(address)), None
+
+
+def no_app_in(folder: Path) -> ConfigError:
+    """The error about a folder that has no `app.py`, with the folders in it that have one."""
+    below = sorted(str(file.parent) for file in folder.glob(f"*/{IN_FOLDER}"))
+    hint = f"Name one of these: {', '.join(below)}." if below else "Name the app file."
+    return ConfigError(str(folder), [Fault("", f"is a folder without an {IN_FOLDER}. {hint}")])
+
+
+def _file(path: Path) -> Path:
+    inside = path / IN_FOLDER
+    return inside if inside.is_file() else path
 
 
 def load_app(path: str | Path, name: str | None = None) -> App:
     """Run an app file in a module of its own and give the app in it.
 
-    `name` (or a path such as `app.py:name`) says which, if there are several. The file's folder comes first on
-    `sys.path`, as when Python runs it. A snapshot stands for the file that it was made from: the text is the
-    snapshot's, the path is the file's. Raises `ConfigError`, which says what in the file was wrong and at which line.
+    `name` (or a path such as `app.py:name`) says which, if there are several. A folder stands for the `app.py` in it.
+    The file's folder comes first on `sys.path`, as when Python runs it. A snapshot stands for the file that it was made
+    from: the text is the snapshot's, the path is the file's. Raises `ConfigError`, which says what was wrong in the
+    file, and at which line.
     """
     file, named = split_address(path)
     if is_snapshot(file):
@@ -73,6 +90,8 @@ def _app_in(module: ModuleType, file: Path, name: str | None) -> App:
 def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
+    except IsADirectoryError:
+        raise no_app_in(file) from None
     except OSError as error:
         raise ConfigError(str(file), [Fault("", f"cannot be read: {error.strerror or error}.")]) from None
 

@@ -13,7 +13,16 @@ CALLBACK_SECRET = "FAIRLEAD_CALLBACK_SECRET"
 AGENT_TOKEN = "FAIRLEAD_AGENT_TOKEN"
 """The variable that holds the token by which a gateway and its agents know each other."""
 
-SECRETS = (TOKEN, CALLBACK_SECRET, AGENT_TOKEN)
+VALUES_KEY_ID = "FAIRLEAD_VALUES_ACCESS_KEY_ID"
+"""The variable that names the access key of the object store for values."""
+
+VALUES_KEY = "FAIRLEAD_VALUES_SECRET_ACCESS_KEY"
+"""The variable that holds the secret of that access key."""
+
+VALUES_SESSION = "FAIRLEAD_VALUES_SESSION_TOKEN"
+"""The variable that holds the token of a temporary access key."""
+
+SECRETS = (TOKEN, CALLBACK_SECRET, AGENT_TOKEN, VALUES_KEY_ID, VALUES_KEY, VALUES_SESSION)
 
 _PR_SET_DUMPABLE = 4
 

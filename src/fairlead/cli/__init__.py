@@ -30,6 +30,7 @@ COMMANDS = (
     "replay",
     "explain",
     "top",
+    "nodes",
     "monitor",
     "stress",
     "warmup",

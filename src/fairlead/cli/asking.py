@@ -44,10 +44,14 @@ class Gateway:
 
     def get(self, path: str) -> bytes:
         """The body of an answer with status 200. GatewayError says what went wrong."""
+        return self.send("GET", path)
+
+    def send(self, method: str, path: str) -> bytes:
+        """As `get`, with another method; a status of 202 will do too."""
         target = target_of(self.url)
         connection = self._connection(target)
         try:
-            connection.request("GET", target.path.rstrip("/") + path, headers=self._headers())
+            connection.request(method, target.path.rstrip("/") + path, headers=self._headers())
             answer = connection.getresponse()
             body = _body(answer, self.url)
         except ssl.SSLError as error:
@@ -60,8 +64,8 @@ class Gateway:
             raise GatewayError(f"{self.url}: does not answer: {_said(error)}.{hint}") from error
         finally:
             connection.close()
-        if answer.status != HTTPStatus.OK:
-            raise GatewayError(f"{self.url}{path}: {self._refused(answer.status)}.")
+        if answer.status not in (HTTPStatus.OK, HTTPStatus.ACCEPTED):
+            raise GatewayError(f"{self.url}{path}: {_explained(body) or self._refused(answer.status)}.")
         return body
 
     def ask(self, path: str, kind: type[Decoded]) -> Decoded:
@@ -90,6 +94,25 @@ class Gateway:
             return f"answered {status}, a redirect, which is not followed; name the gateway's own address"
         known = status in HTTPStatus._value2member_map_
         return f"answered {status} {HTTPStatus(status).phrase}" if known else f"answered {status}"
+
+
+class _Error(msgspec.Struct):
+    code: str
+    message: str
+
+
+class _Refusal(msgspec.Struct):
+    error: _Error
+
+
+def _explained(body: bytes) -> str | None:
+    """What a gateway says of an order that it cannot carry out; None for any other refusal."""
+    try:
+        found = msgspec.json.decode(body, type=_Refusal).error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    message = "".join(c for c in found.message[:500] if c.isprintable())
+    return message.rstrip(".") if found.code in ("unknown_node", "not_drained") else None
 
 
 def target_of(url: str) -> Target:

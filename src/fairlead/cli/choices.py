@@ -9,7 +9,7 @@ from textwrap import wrap
 import typer
 
 from fairlead.app.describe import describe
-from fairlead.app.load import split_address
+from fairlead.app.load import no_app_in, split_address
 from fairlead.app.prediction import as_served
 from fairlead.app.scenario import document_of, measured_beside, scenario_of
 from fairlead.cli.errors import UsageError, warn
@@ -61,11 +61,13 @@ def choose_scenarios(
 def open_source(source: str, machine: MachineProfile | None = None) -> str | Document:
     """What was named, for those who read scenarios; an app file (`app.py`, `app.py:name`) gives that of its app.
 
-    The app is described in a process of its own; what was measured of it lies beside it. With a `machine`, the scenario
-    of an app is what that machine would make of it.
+    A folder stands for the `app.py` in it. The app is described in a process of its own; what was measured of it lies
+    beside it. With a `machine`, the scenario of an app is what that machine would make of it.
     """
     path, _ = split_address(source)
     if path.suffix != ".py":
+        if path.is_dir() and source not in shipped_scenarios():
+            raise no_app_in(path)
         _check_is_no_stem(source)
         return source
     manifest, measured = describe(source), measured_beside(source)

@@ -16,7 +16,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from fairlead.cli.errors import UsageError
-from fairlead.cli.outputs import check_files, check_folder, write_traces
+from fairlead.cli.outputs import check_files, check_folder
+from fairlead.cli.run_files import write_traces
 from fairlead.errors import FairleadError
 from fairlead.load import Closed, LoadResult, Open, Plan, run_load
 from fairlead.report import write_html

@@ -35,7 +35,7 @@ BUSY = 0.15
 def profile(
     app: Annotated[
         str | None,
-        typer.Argument(metavar="APP", show_default=False, help="An app file, such as app.py or app.py:name."),
+        typer.Argument(metavar="APP", show_default=False, help="An app: app.py, app.py:name, or its folder."),
     ] = None,
     budget: Annotated[
         str | None, typer.Option(metavar="TIME", show_default="30s", help="How long to measure in all, about.")

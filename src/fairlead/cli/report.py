@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.errors import UsageError
-from fairlead.cli.outputs import STDOUT, check_files, write_json, write_traces
+from fairlead.cli.outputs import STDOUT, check_files, write_json
+from fairlead.cli.run_files import write_traces
 from fairlead.cli.simulate import show_summaries
 from fairlead.model import Recording
 from fairlead.report import results_json, summarise, write_html

@@ -14,8 +14,8 @@ from types import FrameType
 
 from fairlead.cli.crowding import room_warnings
 from fairlead.cli.errors import FAILED, Failure, warn
-from fairlead.cli.outputs import file_name
 from fairlead.cli.progress import RunProgress
+from fairlead.cli.run_files import file_name
 from fairlead.engine import simulate
 from fairlead.engine.sim.simulate import Engine
 from fairlead.errors import ConfigError, PolicyError

@@ -14,6 +14,7 @@ import msgspec
 import typer
 import yaml
 
+from fairlead.app.load import no_app_in, split_address
 from fairlead.app.secrets import AGENT_TOKEN
 from fairlead.app.units import seconds
 from fairlead.cli.errors import UsageError, warn
@@ -23,6 +24,7 @@ from fairlead.engine.live.limits.choose import KINDS
 from fairlead.engine.live.links.address import bound_address, listen_on, parse_address
 from fairlead.engine.live.links.tls import TlsFiles, client_context
 from fairlead.engine.live.nodes import nodes_text, read_nodes
+from fairlead.engine.live.objects import place_of
 from fairlead.engine.live.order import ServeOrder
 from fairlead.engine.live.supervisor import Supervisor, listen
 from fairlead.errors import ConfigError
@@ -38,7 +40,9 @@ _LARGEST = 1e15  # of any limit: bytes, seconds or counts beyond it are typing e
 
 
 def serve(
-    apps: Annotated[list[Path] | None, typer.Argument(metavar="APP...", help="App files, such as app.py.")] = None,
+    apps: Annotated[
+        list[Path] | None, typer.Argument(metavar="APP...", help="Apps: app.py, app.py:name, or a folder.")
+    ] = None,
     policy: Annotated[str | None, typer.Option(help="The policy that dispatches, instead of the app's own.")] = None,
     scaler: Annotated[str | None, typer.Option(help="The policy that scales; none by default.")] = None,
     control_period: Annotated[
@@ -111,6 +115,16 @@ def serve(
     agents_client_ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Take in only agents with a certificate that this verifies.")
     ] = None,
+    values: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Object store for large values between nodes of agents: file:///FOLDER or s3://BUCKET/PREFIX.",
+        ),
+    ] = None,
+    values_endpoint: Annotated[
+        str | None, typer.Option(metavar="URL", help="The S3 endpoint of --values; by default that of AWS_REGION.")
+    ] = None,
     no_warm_up: Annotated[
         bool, typer.Option("--no-warm-up", help="Do not run the examples of workflows before serving.")
     ] = False,
@@ -118,7 +132,7 @@ def serve(
 ) -> None:
     """Serve apps over HTTP: admit what can be in time, refuse the rest at once, and survive crashes."""
     paths = _app_paths(apps or [], allow_deploy)
-    folder = (state or STATE / (paths[0].stem if paths else "apps")).resolve()
+    folder = (state or STATE / (_stem(paths[0]) if paths else "apps")).resolve()
     parameters = _parameters(settings or [], policy, scaler)
     _check_certificate(certfile, keyfile)
     if not 1 <= max_body_mb * 2**20 < _LARGEST:
@@ -136,6 +150,12 @@ def serve(
         raise UsageError(f"--backend must be one of {', '.join(BACKENDS)}; got {backend!r}.")
     if backend == "agents" and nodes is not None:
         raise UsageError("--nodes describes parts of this machine; with --backend agents, each agent is a node.")
+    if values is not None:
+        if backend != "agents":
+            raise UsageError("--values needs --backend agents: on one machine, values stay in shared memory.")
+        place_of(values, values_endpoint, "", os.environ)
+    elif values_endpoint is not None:
+        raise UsageError("--values-endpoint needs --values.")
     order = ServeOrder(
         state=str(folder),
         apps=tuple(str(path) for path in paths),
@@ -156,6 +176,8 @@ def serve(
         callback_prefixes=tuple(callback_allow or ()),
         certfile=None if certfile is None else str(certfile.resolve()),
         keyfile=None if keyfile is None else str(keyfile.resolve()),
+        values=values,
+        values_endpoint=values_endpoint,
         settings={
             "max_body_bytes": int(max_body_mb * 2**20),
             "max_open": max_open,
@@ -252,11 +274,19 @@ def _weights(texts: Sequence[str]) -> dict[str, float]:
 def _app_paths(apps: Sequence[Path], allow_deploy: bool) -> list[Path]:
     if not apps and not allow_deploy:
         raise UsageError("Name an app file, such as app.py; or let clients upload apps with --allow-deploy.")
-    missing = [str(path) for path in apps if not Path(str(path).rpartition(":")[0] or path).is_file()]
-    missing = [text for text in missing if not Path(text).is_file()]
-    if missing:
-        raise UsageError(f"There is no app file {missing[0]}.")
+    for address in apps:
+        file, _ = split_address(address)
+        if file.is_dir():
+            raise no_app_in(file)
+        if not file.is_file():
+            raise UsageError(f"There is no app file {address}.")
     return [path.resolve() for path in apps]
+
+
+def _stem(address: Path) -> str:
+    """What the state folder of an app is called: as its file, or, if its address is a folder, as that."""
+    file, _ = split_address(address)
+    return file.stem if address.name.startswith(file.name) else file.parent.name
 
 
 def _parameters(settings: Sequence[str], policy: str | None, scaler: str | None) -> dict[str, dict[str, object]]:

@@ -12,8 +12,9 @@ from fairlead.cli.choices import NO_SCALER, choose_scenarios, whole_number
 from fairlead.cli.compiling import CompilingError, load_engine
 from fairlead.cli.errors import INTERRUPTED, show_failure, warn
 from fairlead.cli.machines import Machine, machine_of, warn_of_extrapolation
-from fairlead.cli.outputs import STDOUT, check_files, check_folder, write_json, write_traces
+from fairlead.cli.outputs import STDOUT, check_files, check_folder, write_json
 from fairlead.cli.progress import RunProgress
+from fairlead.cli.run_files import write_traces
 from fairlead.cli.runs import Finished, Task, run_all, warn_of_refusals
 from fairlead.engine.sim.simulate import Engine, is_for_compiled
 from fairlead.errors import UncoveredError

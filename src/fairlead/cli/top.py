@@ -159,7 +159,8 @@ def _nodes(app: AppStatus) -> "_Fitted":
         seen = (_number(share, "share") for share in shares)
         load = _number(one.load, "share")
         vcpus = f"{one.vcpus:g}" if one.lease_vcpus is None else f"{one.lease_vcpus:g} of {one.vcpus:g}"
-        rows.append((one.name, vcpus, f"{one.speed:g}", load, str(one.instances), *seen))
+        name = one.name if one.state == "up" else f"{one.name} ({one.state})"
+        rows.append((name, vcpus, f"{one.speed:g}", load, str(one.instances), *seen))
     return _Fitted(_NODE_COLUMNS | (_WATCHED_COLUMNS if is_watched else {}), rows)
 
 

@@ -99,20 +99,17 @@ class _Generator:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._done = loop.create_future()
-        alarm = self._alarm = Alarm(loop, self._fire)
+        ring = self._send_for_users if isinstance(plan.arrivals, Closed) else self._fire
+        alarm = self._alarm = Alarm(loop, ring)
         sweeping = loop.create_task(self._sweep())
         try:
-            users = plan.arrivals.users if isinstance(plan.arrivals, Closed) else WARM_CONNECTIONS
-            await self._pool.warm(users)
+            await self._pool.warm(plan.arrivals.users if isinstance(plan.arrivals, Closed) else WARM_CONNECTIONS)
             cpu_before = process_time()
             self._start = monotonic() + LEAD_S
-            if isinstance(plan.arrivals, Closed):
-                for _ in range(users):
-                    loop.call_later(LEAD_S, self._send_for_user)
-            else:
+            if not isinstance(plan.arrivals, Closed):
                 instants = plan.arrivals.instants(plan.duration_s)[: plan.max_requests]
                 self._instants = [self._start + instant for instant in instants]
-                alarm.set(self._instants[0] if instants else self._start)
+            alarm.set(self._instants[0] if self._instants else self._start)
             await self._done
             cpu_s, wall_s = process_time() - cpu_before, monotonic() - self._start
         finally:
@@ -136,6 +133,15 @@ class _Generator:
             self._alarm.set(instants[self._next])
         else:
             self._all_sent()
+
+    def _send_for_users(self) -> None:
+        """Send the first request of each user, not before the start: an answer from before it would not be counted."""
+        assert isinstance(self._plan.arrivals, Closed)
+        if monotonic() < self._start:  # a loop's own timer is rounded, and may ring early by a millisecond
+            self._alarm.set(self._start)
+            return
+        for _ in range(self._plan.arrivals.users):
+            self._send_for_user()
 
     def _send_for_user(self) -> None:
         now = monotonic()

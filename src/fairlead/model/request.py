@@ -42,6 +42,7 @@ class Instance(msgspec.Struct, frozen=True, gc=False):
 
     `running` is how many invocations are in its batch, and `run_start` when that began to run, its cold start over;
     infinity without a batch, or while it starts. A replica of a scaled function that `is_draining` takes no more work.
+    `start_s` is how long it took to start: infinity before it is ready, and 0 of one that was taken over as it was.
     """
 
     id: int
@@ -57,3 +58,4 @@ class Instance(msgspec.Struct, frozen=True, gc=False):
     is_draining: bool = False
     running: int = 0
     run_start: float = inf
+    start_s: float = inf

@@ -39,6 +39,7 @@ EVENTS = (
     "ResizeRefused",
     "NodeChanged",
     "InstanceAdopted",
+    "NodeDraining",
 )
 """The place of an event's class in here is its number on disk: append only."""
 

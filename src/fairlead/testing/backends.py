@@ -105,9 +105,9 @@ class Opened:
         }
         return InstanceSpec(**(given | changes))  # type: ignore[arg-type]
 
-    async def start(self, function: str) -> str:
+    async def start(self, function: str, node: str | None = None) -> str:
         """The key of an instance that is ready."""
-        spec = self.spec(function)
+        spec = self.spec(function, node=node or self.node.name)
         self.provider.start(spec)
         await self.heard.until(lambda: spec.key in self.heard.ready, f"{function} says Ready")
         return spec.key
@@ -455,6 +455,22 @@ async def a_large_output_is_kept_after_its_instance(b: Opened) -> None:
     b.values.release(value)
 
 
+async def a_value_of_one_node_is_read_on_another(b: Opened) -> None:
+    """Also twice; then it is released, and so are copies of it."""
+    first, last = b.inventory.nodes[0].name, b.inventory.nodes[-1].name
+    maker, reader = await b.start("make", node=first), await b.start("echo", node=last)
+    b.run(maker, 1, "make", 300_000)
+    value = _only(await b.answer(maker, 1)).value
+    b.values.hold(value)
+    for batch in (2, 3):
+        b.run(reader, batch, "echo", Stored([value, encode(batch)]))
+        result = _only(await b.answer(reader, batch))
+        b.values.hold(result.value)
+        assert await asyncio.to_thread(b.values.read, result.value) == ["x" * 300_000, batch]
+        b.values.release(result.value)
+    b.values.release(value)
+
+
 # --- nodes ---------------------------------------------------------------------------------------------------------
 
 
@@ -467,6 +483,16 @@ async def nodes_are_told_at_opening(b: Opened) -> None:
         spec = b.spec("echo", node=name)
         b.provider.start(spec)
         await b.heard.until(lambda key=spec.key: key in b.heard.ready, f"an instance is ready on {name}")  # type: ignore[misc]
+
+
+async def a_node_that_is_given_back_is_lost(b: Opened) -> None:
+    """Where it was empty. Others stay."""
+    if len(b.inventory.nodes) < 2:
+        return
+    name = b.inventory.nodes[-1].name
+    b.provider.shrink(name)
+    await b.heard.until(lambda: b.heard.nodes.get(name, ...) is None, f"node {name} is lost")
+    await b.start("echo", node=b.inventory.nodes[0].name)
 
 
 async def closing_ends_everything(b: Opened) -> None:
@@ -504,6 +530,8 @@ BACKEND_CHECKS: tuple[Check, ...] = (
     values_of_any_size_are_read_and_freed,
     a_list_of_values_is_one_value,
     a_large_output_is_kept_after_its_instance,
+    a_value_of_one_node_is_read_on_another,
     nodes_are_told_at_opening,
+    a_node_that_is_given_back_is_lost,
     closing_ends_everything,
 )

@@ -36,7 +36,7 @@ def mebi(amount_gb: float) -> int:
 
 
 class DeviceState:
-    """One accelerator: free vGPUs and memory; of a MIG device, also its slices.
+    """One accelerator: free vGPUs and memory; of a MIG device, also its slices. `total` may be less than the `whole`.
 
     Where some function is a kernel, `memory` knows the buffers that lie there.
     """
@@ -50,15 +50,18 @@ class DeviceState:
         "memory",
         "memory_free",
         "memory_held",
+        "memory_total",
+        "memory_whole",
         "slices",
         "total",
+        "whole",
     )
 
     def __init__(self, index: int, device: Device, counts: MemoryCounts | None) -> None:
         self.index = index
         self.memory = None if counts is None else DeviceMemory(self, counts)
-        self.total = self.free = milli(device.vgpus)
-        self.memory_free = mebi(device.usable_gb)
+        self.whole = self.total = self.free = milli(device.vgpus)
+        self.memory_whole = self.memory_total = self.memory_free = mebi(device.usable_gb)
         self.held = self.memory_held = 0
         self.slices = Slices(device) if device.sharing == "mig" else None
         self.last_start = self.last_release = -inf
@@ -74,6 +77,22 @@ class DeviceState:
         if self.free - self.held < vgpus or self.memory_free - self.memory_held < memory:
             return False
         return self.slices is None or self.slices.fits_beside(vgpus)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether idle instances hold more than is free, or hold a MIG device that cannot be used any more."""
+        if self.held > self.free or self.memory_held > self.memory_free:
+            return True
+        return self.slices is not None and not self.total
+
+    def resize(self, vgpus: int) -> None:
+        """Have only this many of its vGPUs to use, and as large a share of its memory; `free` may become negative."""
+        memory = self.memory_whole
+        if vgpus < self.whole and memory < UNLIMITED:
+            memory = memory * vgpus // self.whole
+        self.free += vgpus - self.total
+        self.memory_free += memory - self.memory_total
+        self.total, self.memory_total = vgpus, memory
 
     @property
     def buffers(self) -> DeviceMemory:
@@ -128,6 +147,11 @@ class NodeState:
         self.memory_total = self.memory_free = mebi(self.node.memory_gb)
         self.held = self.memory_held = 0
         self.devices = [self._device(i, device) for i, device in enumerate(self.node.devices)]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether more is in use than there is, after it has shrunk."""
+        return self.free < 0 or self.memory_free < 0 or any(device.free < 0 for device in self.devices)
 
     def resize(self, vcpus: float, memory_gb: float) -> None:
         """Have other capacities than before; what is free may become negative.

@@ -44,12 +44,16 @@ class ChangeLog:
 
     def turn(self) -> None:
         """Let what was noted so far be what `show` gives."""
-        lists = (self.ready, self.ended, self.closed, self.started, self.stopped)
-        self._past = (*[tuple(noted) for noted in lists], tuple(self._nodes.values()))
-        for noted in lists:
-            noted.clear()
-        if self._nodes:
-            self._nodes.clear()
+        ready, ended, closed, started, stopped = self.ready, self.ended, self.closed, self.started, self.stopped
+        nodes = self._nodes
+        past = (tuple(ready), tuple(ended), tuple(closed), tuple(started), tuple(stopped))
+        self._past = (*past, tuple(nodes.values()) if nodes else ())
+        ready.clear()  # at most instants nothing happened but one thing, so that loops would take longer than this
+        ended.clear()
+        closed.clear()
+        started.clear()
+        stopped.clear()
+        nodes.clear()
 
     def show(self) -> Changes:
         """What was noted before the last `turn`."""

@@ -16,6 +16,7 @@ from fairlead.engine.core.books import Books, Recorder, Rows
 from fairlead.engine.core.capacity import InstanceState, NodeState, milli
 from fairlead.engine.core.changes import ChangeLog
 from fairlead.engine.core.decisions import Decisions
+from fairlead.engine.core.draining import Drains
 from fairlead.engine.core.holds import Holds
 from fairlead.engine.core.placement import Placement
 from fairlead.engine.core.pool import Pool
@@ -47,6 +48,8 @@ class Controller:
             kind is refused.
         awaits_end: Whether an instance that is stopped takes time to end: what it used is free when the driver says
             `InstanceGone`. Without, it is free at once.
+        send: Takes each `RunBatch` as soon as it is decided, while the dispatcher may still think about others; without
+            it they are among the effects. It must not call the controller.
     """
 
     __slots__ = (
@@ -55,10 +58,12 @@ class Controller:
         "_has_kernels",
         "_plans",
         "_retries",
+        "_send",
         "beliefs",
         "books",
         "changes",
         "decisions",
+        "drains",
         "effects",
         "freed",
         "fresh",
@@ -91,9 +96,11 @@ class Controller:
         growable: Collection[str] | None = None,
         *,
         awaits_end: bool = False,
+        send: Callable[[fx.RunBatch], None] | None = None,
     ) -> None:
         self.scenario = scenario
         self.growable = growable
+        self._send = send
         self.now = 0.0
         policies = zip(names, (dispatcher, scaler), strict=True)
         self.changes = ChangeLog()
@@ -111,6 +118,7 @@ class Controller:
         self.pool = Pool(self.placement, self.timers, self._stopped, awaits_end=awaits_end)
         self.beliefs = Beliefs(scenario, self.pool)
         self.replicas = Replicas(self)
+        self.drains = Drains(self)
         self.holds = Holds(self.replicas)
         self.races = Races(self)
         self.requests: dict[int, RequestState] = {}
@@ -135,6 +143,7 @@ class Controller:
             ev.InstanceAdopted: self._instance_adopted,
             ev.ResizeRefused: self._resize_refused,
             ev.NodeChanged: self._node_changed,
+            ev.NodeDraining: self.drains.apply,
             ev.NodeLost: self._node_lost,
             ev.NodeJoined: self._node_joined,
             ev.Pressure: self._pressure,
@@ -227,22 +236,24 @@ class Controller:
     def run(self, instance: InstanceState, at: float) -> None:
         """Tell the driver to run a batch, now that its instance is ready, but not before it is decided."""
         shape, tasks = instance.shape, instance.tasks
-        self.effects.append(
-            fx.RunBatch(
-                at,
-                instance.batch,
-                instance.id,
-                shape.name,
-                (tasks[0][0],) if len(tasks) == 1 else tuple([task[0] for task in tasks]),
-                shape.configuration,
-                instance.node.name,
-                -1 if instance.device is None else instance.device.index,
-                instance.transfer_mb,
-                shape.copy_mb,
-            )
+        effect = fx.RunBatch(
+            at,
+            instance.batch,
+            instance.id,
+            shape.name,
+            (tasks[0][0],) if len(tasks) == 1 else tuple([task[0] for task in tasks]),
+            shape.configuration,
+            instance.node.name,
+            -1 if instance.device is None else instance.device.index,
+            instance.transfer_mb,
+            shape.copy_mb,
         )
         if shape.run_limit_s is not None:
             self.timers.limit(at + shape.run_limit_s, instance.batch)
+        if self._send is None:
+            self.effects.append(effect)
+        else:
+            self._send(effect)
 
     # --- events ------------------------------------------------------------------------------------------------
 
@@ -444,9 +455,9 @@ class Controller:
         if node is None or not node.is_up:
             self.stale_events += 1
             return
-        self.pool.change(node, event.vcpus, event.memory_gb, event.devices, self.now)
+        self.pool.change(node, event, self.now)
         self._withdraw_starts(node)
-        if self.replicas.in_use and (node.free < 0 or node.memory_free < 0):
+        if self.replicas.in_use and node.is_over:
             self.replicas.make_way(node)
         self._note_freed(node)
         self.changes.node(node.node, "changed", node.is_draining)
@@ -457,7 +468,7 @@ class Controller:
         if endings is None:
             return
         for instance in endings.held_back_on(node):
-            if node.free >= 0 and node.memory_free >= 0:
+            if not node.is_over:
                 return
             tasks = instance.tasks if instance.batch >= 0 else []
             if tasks:
@@ -603,12 +614,10 @@ class Controller:
 
     def _expire(self, instance: InstanceState) -> None:
         function = instance.flavour.function
-        if function.warm:
-            alike = sum(other.flavour.function is function for other in self.pool.instances.values())
-            if alike <= function.warm:
-                stamp = instance.stamp
-                self._after(max(1.0, function.keep_alive_s), lambda: self._expire_later(instance, stamp))
-                return
+        if function.warm and sum(1 for _ in self.pool.of(function.name)) <= function.warm:
+            stamp = instance.stamp
+            self._after(max(1.0, function.keep_alive_s), lambda: self._expire_later(instance, stamp))
+            return
         self.pool.stop(instance, self.now, "expired")
 
     def _expire_later(self, instance: InstanceState, stamp: int) -> None:

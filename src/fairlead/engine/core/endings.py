@@ -8,7 +8,7 @@ accounts give its room to its successor at once, and the successor is started wh
 from collections.abc import Iterator
 from enum import Enum
 
-from fairlead.engine.core.capacity import InstanceState, NodeState
+from fairlead.engine.core.capacity import DeviceState, InstanceState, NodeState
 
 
 class Keeps(Enum):
@@ -32,6 +32,11 @@ class Endings:
         self._all: dict[int, tuple[InstanceState, Keeps]] = {}
         self._evicted: dict[int, dict[int, InstanceState]] = {}  # by node index
         self._waiting: dict[int, tuple[InstanceState, set[int]]] = {}  # starts, with the evicted ones they wait for
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no instance is terminating."""
+        return not self._all
 
     def add(self, instance: InstanceState, keeps: Keeps) -> None:
         """Note that an instance was told to stop."""
@@ -62,6 +67,11 @@ class Endings:
     def evicted_on(self, node: NodeState) -> int:
         """Memory of the evicted instances of a node that still exist, in MiB."""
         return sum(instance.flavour.memory for instance in self._evicted.get(node.index, {}).values())
+
+    def evicted_from(self, device: DeviceState) -> int:
+        """Memory on a device of the evicted instances there that still exist, in MiB."""
+        evicted = (instance for found in self._evicted.values() for instance in found.values())
+        return sum(instance.flavour.device_memory for instance in evicted if instance.device is device)
 
     def hold_back(self, instance: InstanceState) -> bool:
         """Let a start wait for the instances that were evicted from its node; False if there are none."""

@@ -1,5 +1,7 @@
 """What the controller is told. Events of one instant are applied in the order of `RANK`, then as given."""
 
+from typing import Literal
+
 import msgspec
 
 from fairlead.model import Configuration, Device, Node, Request
@@ -64,12 +66,25 @@ class NodeChanged(msgspec.Struct, frozen=True):
         vcpus: vCPUs that instances may hold there at once, overcommit included; may be 0.
         memory_gb: Memory of the node; may be 0.
         devices: Its accelerators; None leaves them as they are. One that is in use stays as it is.
+        vgpus: How many vGPUs of each of its accelerators can be used; None leaves that as it is.
     """
 
     node: str
     vcpus: float
     memory_gb: float
     devices: tuple[Device, ...] | None = None
+    vgpus: tuple[float, ...] | None = None
+
+
+class NodeDraining(msgspec.Struct, frozen=True, gc=False):
+    """An operator drains a node, or lets it be used again.
+
+    `move`: what is there is started elsewhere too, where it fits; the node still works. `close`: it takes no more work,
+    and is empty when what runs there has ended. `open`: neither any more.
+    """
+
+    node: str
+    stage: Literal["move", "close", "open"]
 
 
 class InstanceAdopted(msgspec.Struct, frozen=True, gc=False):
@@ -147,6 +162,7 @@ Event = (
     | InstanceGone
     | ResizeRefused
     | NodeChanged
+    | NodeDraining
     | InstanceAdopted
     | InstanceReady
     | Finished
@@ -163,6 +179,7 @@ RANK: dict[type, int] = {
             InstanceAdopted,  # first: what was adopted may be lost at the same instant
             NodeLost,
             NodeJoined,
+            NodeDraining,  # before NodeChanged: what opens again may have another size
             Pressure,
             Signalled,
             InstanceLost,

@@ -11,11 +11,12 @@ from math import inf, isinf
 from fairlead.engine.core.capacity import DeviceState, Flavour, InstanceState, NodeState, Shape, mebi, milli
 from fairlead.engine.core.device_memory import Kernel
 from fairlead.engine.core.endings import Endings, Keeps
+from fairlead.engine.core.events import NodeChanged
 from fairlead.engine.core.placement import Placement
 from fairlead.engine.core.showing import start_s
 from fairlead.engine.core.slices import Slices
 from fairlead.engine.core.timers import Timers
-from fairlead.model import Configuration, Device, Function
+from fairlead.model import Configuration, Function
 from fairlead.policy.base import Counts
 from fairlead.profile import Profile
 
@@ -146,6 +147,7 @@ class Pool:
     def release(self, instance: InstanceState, now: float) -> None:
         """Turn a busy (or just started) instance idle, and let its capacity be used by others."""
         flavour, node = instance.flavour, instance.node
+        is_over = False
         if flavour.is_weightless:
             placement = self._placement
             placement.version += 1
@@ -154,6 +156,10 @@ class Pool:
         else:
             self._give_back(instance, now)
             self._hold(instance)
+            device = instance.device
+            is_over = node.memory_held > node.memory_free or node.held > node.free
+            if device is not None and device.is_crowded:
+                is_over = True
         idle = flavour.idle.get(node.index)
         if idle:
             idle.append(instance)
@@ -169,7 +175,9 @@ class Pool:
             expiries.append((at, instance, stamp))
             if at < self._timers.soonest:
                 self._timers.soonest = at
-        if node.memory_held > node.memory_free or node.held > node.free:  # the node has shrunk below what it holds
+        if is_over:  # the node has shrunk below what it holds
+            if instance.device is not None:
+                self._make_device_room(instance.device, node, now)
             self.make_room(node, now)
 
     def stop(self, instance: InstanceState, now: float, cause: str) -> None:
@@ -272,11 +280,10 @@ class Pool:
             self._placement.version += 1
         self.make_room(node, now)
 
-    def change(
-        self, node: NodeState, vcpus: float, memory_gb: float, devices: tuple[Device, ...] | None, now: float
-    ) -> None:
+    def change(self, node: NodeState, event: NodeChanged, now: float) -> None:
         """Give a node other capacities, and evict idle instances that it has no room for any more."""
-        node.resize(vcpus, memory_gb)
+        node.resize(event.vcpus, event.memory_gb)
+        devices = event.devices
         if devices is not None and devices != node.node.devices:
             there = [i for i in self.instances.values() if i.node is node and i.device is not None]
             idle = [i for i in there if i.is_idle and not i.is_replica]
@@ -286,6 +293,10 @@ class Pool:
             for instance in idle:
                 if instance.device in gone:
                     self.stop(instance, now, "evicted")
+        if event.vgpus is not None:
+            for device, vgpus in zip(node.devices, event.vgpus, strict=False):
+                device.resize(milli(vgpus))
+                self._make_device_room(device, node, now)
         self._placement.resize(node)
         self.make_room(node, now)
 
@@ -379,6 +390,16 @@ class Pool:
         while (node.held > node.free and node.held) or (node.memory_held > node.memory_free and node.memory_held):
             self._evict_from(node, None, now)
         self._placement.update(node)
+
+    def _make_device_room(self, device: DeviceState, node: NodeState, now: float) -> None:
+        """Evict idle instances of a device that has shrunk. Of a MIG device that is gone, all: none may stay there."""
+        while (device.held > device.free and device.held) or (
+            device.memory_held > device.memory_free and device.memory_held
+        ):
+            self._evict_from(node, device, now)
+        if device.slices is not None and not device.total:
+            for instance in [i for i in self.idle_on(node) if i.device is device]:
+                self.stop(instance, now, "evicted")
 
     def _add(self, instance: InstanceState) -> None:
         self.instances[instance.id] = instance

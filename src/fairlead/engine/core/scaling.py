@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core.capacity import InstanceState, NodeState, Shape, milli
+from fairlead.engine.core.squeeze import RESTED_S, displaced, neediest_first, surplus
 from fairlead.model import Configuration
 from fairlead.policy import base
 
@@ -55,6 +56,8 @@ class Replicas:
 
     __slots__ = (
         "_controller",
+        "_is_squeezed",
+        "_looks_again",
         "_replaces",
         "in_use",
         "is_short",
@@ -66,6 +69,8 @@ class Replicas:
         self.sets: dict[str, ReplicaSet] = {}
         self.in_use = False  # some function is scaled, or some node drains
         self.is_short = False  # some set has fewer replicas than it wants
+        self._is_squeezed = False  # replicas had to go because a node has shrunk, and some are missing since
+        self._looks_again = False  # a timer is set for that
         self._replaces: dict[int, InstanceState] = {}  # a starting replica's id -> the one it stands in for
 
     # --- actions -----------------------------------------------------------------------------------------------
@@ -182,7 +187,11 @@ class Replicas:
         refusal = self._controller.roster.shrink_refusal(action.kind, len(nodes))
         if refusal is not None:
             return refusal
-        node = min(nodes, key=lambda n: (self._controller.pool.busy_on(n), -n.index))
+        self.close_node(min(nodes, key=lambda n: (self._controller.pool.busy_on(n), -n.index)))
+        return None
+
+    def close_node(self, node: NodeState) -> None:
+        """Let a node take no more work, and go when it is empty."""
         self.in_use = True
         node.is_draining, node.is_open = True, False
         self._controller.changes.node(node.node, "changed", is_draining=True)
@@ -191,7 +200,23 @@ class Replicas:
                 self._drain(instance)
             self._reconcile(found)
         self.drain_node(node)
-        return None
+
+    def stand_in(self, node: NodeState) -> list[InstanceState]:
+        """Start replicas elsewhere for those of a node that is closed, where there is room; gives the new ones.
+
+        Each of the old ones drains when the one in its place is ready. A Move to this node does not hold any more.
+        """
+        replaced = {id(old) for old in self._replaces.values()}
+        made = []
+        for found in self.sets.values():
+            found.node = None if found.node == node.name else found.node
+            for old in [i for i in found.living() if i.node is node and id(i) not in replaced]:
+                new = self._create(found)
+                if new is None:
+                    break
+                self._replaces[new.id] = old
+                made.append(new)
+        return made
 
     # --- what the controller asks and tells ------------------------------------------------------------------------
 
@@ -250,6 +275,8 @@ class Replicas:
                 pool.stop(instance, now, "retired")
         if node.is_draining:
             self.drain_node(node)
+        elif node.is_over:
+            self.make_way(node)
 
     def _give_back(self, instance: InstanceState) -> None:
         found = self.sets[instance.flavour.function.name]
@@ -293,8 +320,11 @@ class Replicas:
     def reconcile(self) -> None:
         """Start what is missing, where room has come up."""
         self.is_short = False
-        for found in list(self.sets.values()):  # one that is given back may end here
+        sets = list(self.sets.values())  # one that is given back may end here
+        for found in neediest_first(sets, self._controller.waiting) if self._is_squeezed else sets:
             self._reconcile(found)
+        if self._is_squeezed:
+            self._squeeze()
 
     def drain_node(self, node: NodeState) -> None:
         """Let a draining node go once nothing runs there."""
@@ -314,26 +344,28 @@ class Replicas:
             self._controller.effects.append(fx.RemoveNode(self._controller.now, node.name))
 
     def make_way(self, node: NodeState) -> None:
-        """Drain replicas on a node that has shrunk below what is in use there.
+        """Drain replicas on a node that has shrunk below what is in use there; they start again when there is room."""
+        controller = self._controller
+        for instance in surplus(node, self.sets.values(), controller.pool.endings, controller.waiting, controller.now):
+            self._drain(instance)
+        self.is_short = self._is_squeezed = True
 
-        The function with the most replicas gives first, its youngest, and those without a batch before those with one.
-        The last replica of a function stays. All are started again when there is room.
-        """
-        endings = self._controller.pool.endings
-        leaving = [] if endings is None else endings.on(node)
-        leaving += [i for found in self.sets.values() for i in found.instances if i.is_draining and i.node is node]
-        vcpus = -node.free - sum(i.vcpus for i in leaving)
-        memory = -node.memory_free - sum(i.flavour.memory for i in leaving)
-        while vcpus > 0 or memory > 0:
-            sets = [found for found in self.sets.values() if len(found.living()) > 1]
-            there = [(len(found.living()), i) for found in sets for i in found.living() if i.node is node]
-            if not there:
-                return
-            _, chosen = max(there, key=lambda pair: (pair[0], pair[1].batch < 0, pair[1].id))
-            vcpus -= chosen.vcpus
-            memory -= chosen.flavour.memory
-            self.is_short = True
-            self._drain(chosen)
+    def _squeeze(self) -> None:
+        """Let functions take turns on nodes that have shrunk, until every set is complete again."""
+        controller = self._controller
+        over = [node for node in controller.nodes.values() if node.is_up and node.is_over]
+        self._is_squeezed = self.is_short or bool(over)
+        for node in over:
+            self.make_way(node)
+        instance = displaced(self.sets.values(), controller.pool.endings, controller.waiting, controller.now)
+        if instance is not None:
+            self._drain(instance)
+        if self._is_squeezed and not self._looks_again:
+            self._looks_again = True
+            controller.timers.at(controller.now + RESTED_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looks_again, self.is_short = False, True
 
     # --- inside ------------------------------------------------------------------------------------------------
 

@@ -58,4 +58,5 @@ def shown(instance: InstanceState) -> Instance:
         is_draining=instance.is_draining,
         running=len(instance.tasks) if is_running else 0,
         run_start=instance.start + instance.cold_s if is_running and instance.is_ready else inf,
+        start_s=inf if instance.ready is None else instance.ready - instance.started,
     )

@@ -18,6 +18,9 @@ from fairlead.engine.live.wire import Batch, Done, Failed, Ready
 from fairlead.model import Node
 from fairlead.monitor import Place
 
+LEFT = "it was given back"
+"""The reason of `node_lost` for a node that left because it was told to."""
+
 
 class AppCode(msgspec.Struct, frozen=True):
     """The code that an instance loads: a file on this machine, and a digest that names its content everywhere."""
@@ -30,7 +33,7 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An instance to be started.
 
     `key` is unique among all instances that this gateway and its predecessors started. `memory_gb` may be infinite.
-    `device` is the index of the node's accelerator, -1 for none.
+    `device` is the index of the node's accelerator, -1 for none, and `vgpus` what the instance has of it.
     """
 
     key: str
@@ -41,6 +44,7 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory_gb: float
     max_items: int
     device: int = -1
+    vgpus: float = 0.0
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -164,7 +168,7 @@ class Provider(Protocol):
         ...
 
     def shrink(self, node: str) -> None:
-        """Give a node back on which nothing runs any more."""
+        """Give a node back on which nothing runs any more; `node_lost` follows."""
         ...
 
     def usage(self, key: str) -> Usage:

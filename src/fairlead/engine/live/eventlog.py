@@ -77,7 +77,8 @@ def _decode(entry: Sequence[object]) -> ev.Event:
             raise msgspec.ValidationError(f"there is no action {name!r} to order")
         return ev.Ordered(msgspec.convert(action, _ACTIONS[str(name)]), *msgspec.convert(holds, list[bool]))
     kind = _CLASSES[number]
-    return msgspec.convert(dict(zip(kind.__struct_fields__, entry[1:], strict=True)), kind)
+    names = kind.__struct_fields__[: len(entry) - 1]  # older logs lack what was added since
+    return msgspec.convert(dict(zip(names, entry[1:], strict=True)), kind)
 
 
 def _outcome(fields: Sequence[object]) -> ev.Outcome:

@@ -33,7 +33,7 @@ from fairlead.engine.live.store import Store
 from fairlead.engine.live.transit import Done
 from fairlead.engine.live.values import MOST_ITEMS, Value
 from fairlead.errors import AmbiguousNameError, ConfigError, DuplicateNameError, Fault, UnknownNameError
-from fairlead.model import Cluster
+from fairlead.model import Cluster, Node
 from fairlead.policy import make_policy
 from fairlead.runlog import prune_runs
 from fairlead.workload import PolicyChoice, Scenario
@@ -127,7 +127,7 @@ class Host:
         if provider is None:
             provider = LocalProvider(self._store, emulated=options.nodes, limits=options.limits)
         self._sharing = Sharing(clock.now)
-        self._shared = SharedProvider(provider, self._sharing, options.overcommit)
+        self._shared = SharedProvider(provider, self._sharing, options.overcommit, log)
         self._apps: dict[str, _Deployment] = {}
         self._former: dict[str, list[_Deployment]] = {}  # generations that finish what they have
         self._generation = _last_run(state)  # numbers go on where a former gateway ended, so that no id comes twice
@@ -264,6 +264,20 @@ class Host:
         if node not in runtime.controller.nodes:
             raise UnknownNameError("node", node, runtime.controller.nodes)
         runtime.move(function, node)
+
+    def drain_node(self, node: str) -> None:
+        """Start a node's instances elsewhere, then let it take no more work and leave. See `NodeDrains`."""
+        self._shared.drains.begin(node)
+
+    def undrain_node(self, node: str) -> None:
+        """Let a node be used again that is being drained."""
+        self._shared.drains.undo(node)
+
+    def nodes(self) -> tuple[tuple[Node, str], ...]:
+        """All nodes, each with its state: up, moving, draining or leaving."""
+        stages = self._shared.drains.stages()
+        known = {node.name: node for node in (*self._shared.inventory.nodes, *self._shared.drains.nodes())}
+        return tuple((node, stages.get(name, "up")) for name, node in known.items())
 
     def _runtime(self, app: str, function: str) -> Runtime:
         if app not in self._apps:
@@ -453,7 +467,9 @@ class Host:
             refused_actions=runtime.refused_actions,
             workflows=runtime.tally.workflows(runtime.now, runtime.open_by_workflow()),
             functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s()),
-            nodes=runtime.tally.nodes({} if watch is None else watch.means(), self._whole()),
+            nodes=runtime.tally.nodes(
+                {} if watch is None else watch.means(), self._whole(), self._shared.drains.stages()
+            ),
             monitor=None if provider is None else MonitorStatus(provider=provider, overhead=overhead),
         )
 

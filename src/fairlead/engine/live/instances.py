@@ -5,11 +5,12 @@ given out.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
+from fairlead.engine.core.events import NodeDraining
 from fairlead.engine.live.contracts import (
     AppCode,
     Capabilities,
@@ -20,6 +21,7 @@ from fairlead.engine.live.contracts import (
     Provider,
     Values,
 )
+from fairlead.engine.live.draining import NodeDrains
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.sharing import Sharing
 from fairlead.engine.live.values import MOST_ITEMS, Result, Value
@@ -73,6 +75,22 @@ class Reports(Protocol):
         """A node is gone, with all instances there."""
         ...
 
+    def node_draining(self, event: NodeDraining) -> None:
+        """An operator drains a node."""
+        ...
+
+    def node_reopened(self, node: Node) -> None:
+        """A node that was drained is used again; it may not be known here."""
+        ...
+
+    def is_moving(self, node: str) -> bool:
+        """Whether instances that were started for those of a draining node are not ready yet."""
+        ...
+
+    def has_left(self, node: str) -> bool:
+        """Whether nothing of this deployment exists on a draining node any more."""
+        ...
+
 
 def overcommitted(nodes: Iterable[Node], overcommit: float) -> tuple[Node, ...]:
     """The same nodes with this overcommit."""
@@ -86,10 +104,18 @@ class SharedProvider:
         provider: Where instances live.
         sharing: Shares the nodes between deployments, and so hears of them too; None where there is one deployment.
         overcommit: How many times their vCPUs nodes promise; None leaves them as they are.
+        log: Gets a line for each step of a drain.
     """
 
-    def __init__(self, provider: Provider, sharing: Sharing | None = None, overcommit: float | None = None) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        sharing: Sharing | None = None,
+        overcommit: float | None = None,
+        log: Log = lambda line: None,
+    ) -> None:
         self.provider = provider
+        self.drains = NodeDrains(self, log)
         self._sharing = sharing
         self._overcommit = overcommit
         self.inventory = Inventory(())
@@ -104,6 +130,7 @@ class SharedProvider:
         self._orphans = {spec.key: spec for spec in self.inventory.instances}
         for key in set(self._links) - set(self._orphans):
             del self._links[key]
+        self._reserve()
 
     def claim(self, deployment: "Instances", code: AppCode, max_items: int) -> list[InstanceSpec]:
         """Give a deployment the instances of a former gateway that run its code."""
@@ -115,6 +142,7 @@ class SharedProvider:
         for spec in found:
             del self._orphans[spec.key]
             self._claimed[spec.key] = deployment
+        self._reserve()
         return found
 
     def link(self, key: str) -> Link | None:
@@ -136,6 +164,27 @@ class SharedProvider:
     def join(self, deployment: "Instances", generation: int) -> None:
         """Reports of this generation's instances, and of all nodes, go to this deployment from now on."""
         self._deployments[generation] = deployment
+        for node in self.drains.nodes():
+            deployment.reports.node_draining(NodeDraining(node.name, "close"))
+
+    def reports(self) -> list[Reports]:
+        """Those of every deployment."""
+        return [deployment.reports for deployment in self._deployments.values()]
+
+    def withdraw(self, name: str) -> None:
+        """Promise nothing of a node any more, neither to the deployments that are nor to those that come."""
+        self._set_nodes({other: node for other, node in self._nodes().items() if other != name})
+        if self._sharing is not None:
+            self._sharing.node_lost(name)
+
+    def reopen(self, node: Node) -> None:
+        """Undo `withdraw`; deployments that came meanwhile learn of the node now."""
+        self._set_nodes({**self._nodes(), node.name: node})
+        for reports in self.reports():
+            reports.node_reopened(node)
+        if self._sharing is not None:
+            self._sharing.node_joined(node)
+            self._sharing.node_changed(node)  # deployments have the lease that they had when it was closed
 
     def leave(self, generation: int) -> None:
         """A deployment has ended."""
@@ -143,6 +192,7 @@ class SharedProvider:
 
     async def close(self, *, keep: bool = False) -> None:
         """End every instance, unless they are to be kept."""
+        self.drains.close()
         await self.provider.close(keep=keep)
 
     # --- what the provider tells -----------------------------------------------------------------------------------
@@ -161,8 +211,11 @@ class SharedProvider:
         """An instance exists no more."""
         deployment = self._of(key)
         self._claimed.pop(key, None)
-        self._orphans.pop(key, None)
         self._links.pop(key, None)
+        if self._orphans.pop(key, None) is not None:
+            self._reserve()
+            if self._sharing is not None:
+                self._sharing.settle()
         if deployment is not None:
             deployment.gone(key, how)
 
@@ -192,14 +245,21 @@ class SharedProvider:
 
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone."""
+        self.drains.forget(name)
         self._set_nodes({other: node for other, node in self._nodes().items() if other != name})
         for key in [key for key, spec in self._orphans.items() if spec.node == name]:
             del self._orphans[key]
             self._links.pop(key, None)
+        self._reserve()
         for deployment in list(self._deployments.values()):
             deployment.node_lost(name, reason)
         if self._sharing is not None:
             self._sharing.node_lost(name)
+
+    def _reserve(self) -> None:
+        """What unclaimed instances hold is promised to no deployment; who claims them has it from then on."""
+        if self._sharing is not None:
+            self._sharing.reserve(self._orphans.values())
 
     def _promising(self, node: Node) -> Node:
         return node if self._overcommit is None else overcommitted((node,), self._overcommit)[0]
@@ -261,20 +321,24 @@ class Instances:
         """The nodes that the provider has now."""
         return self._shared.inventory.nodes
 
-    async def open(self, reports: Reports) -> None:
-        """Get ready to start instances; adopts those of a former gateway that run the same code.
-
-        One that does not say in time that it is ready has ended when this returns: whatever it still did was for the
-        former gateway, and until it is gone, what it holds cannot be promised.
-        """
+    def claim(self, reports: Reports) -> None:
+        """Get ready to start instances, and claim those of a former gateway that run the same code."""
         self.reports = reports
         self._loop = asyncio.get_running_loop()
         self._shared.join(self, self._generation)
         for spec in self._shared.claim(self, self._code, self._max_items):
             self._adopting[spec.key] = _Adoptee(self, spec)
-            link = self._shared.link(spec.key)
+
+    async def open(self) -> None:
+        """Adopt what was claimed.
+
+        An instance that does not say in time that it is ready has ended when this returns: whatever it still did was
+        for the former gateway, and until it is gone, what it holds cannot be promised.
+        """
+        for key in list(self._adopting):
+            link = self._shared.link(key)
             if link is not None:
-                self.connected(spec.key, link)
+                self.connected(key, link)
         until = self._loop.time() + _ADOPTION_S
         while self._adopting and self._loop.time() < until:
             await asyncio.sleep(_ADOPTION_S / 50)
@@ -283,6 +347,14 @@ class Instances:
             self._provider.stop(key, 0.0)
         while self._adopting:
             await asyncio.sleep(_ADOPTION_S / 50)
+
+    def claimed(self) -> Iterator[tuple[int | None, InstanceSpec]]:
+        """The instances of a former gateway: the number of each, None before it is adopted."""
+        for adoptee in self._adopting.values():
+            yield None, adoptee.spec
+        for instance in self._adopted.values():
+            if instance in self._members:
+                yield instance, self._members[instance].spec
 
     def places(self) -> Sequence[Place]:
         """Where the nodes are on this machine; none of those that are elsewhere."""
@@ -299,6 +371,7 @@ class Instances:
             memory_gb=configuration.memory_gb,
             max_items=self._max_items,
             device=device,
+            vgpus=configuration.vgpus,
         )
         member = self._members[instance] = _Member(self, instance, spec)
         failures = self._failures.get(function, 0)
@@ -344,7 +417,8 @@ class Instances:
 
     def shrink(self, node: str) -> None:
         """Give a node back on which nothing of this deployment runs any more."""
-        self._provider.shrink(node)
+        if node not in self._shared.drains.stages():  # else it leaves when all deployments have left it
+            self._provider.shrink(node)
 
     def cpu_s(self) -> Mapping[str, float]:
         """CPU time that the instances of each function have used so far, ended ones included, where it is known."""
@@ -445,7 +519,8 @@ class Instances:
                     self.values.release(result.value)
         elif isinstance(message, Done):
             for result in message.results:
-                self.values.hold(result.value)
+                if type(result.value) is not bytes:
+                    self.values.hold(result.value)
             self.reports.finished(message.batch, message.results, message.work_s, message.transfer_s)
         elif isinstance(message, Ready):
             self._failures.pop(member.spec.function, None)

@@ -35,4 +35,6 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     agents_token_file: str | None = None
     agents_client_ca: str | None = None  # agents must show a certificate that this verifies
     agents_ca: str | None = None  # verifies the certificates of agents, from which values are read
+    values: str | None = None  # URL of the object store through which values go from node to node
+    values_endpoint: str | None = None
     is_restart: bool = False  # the app served before: what cannot start now is tried again

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from sortedcontainers import SortedSet
+
 from fairlead.app.manifest import Manifest
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.live.clock import REAL, Clock
@@ -44,10 +46,15 @@ class WarmPool:
         self._wanted = {spec.name: spec.warm for spec in manifest.functions}
         self._declared = dict(self._wanted)
         self._counts = dict.fromkeys(self._wanted, 0)
+        self._names = tuple(self._wanted)
+        self._place = {name: place for place, name in enumerate(self._names)}
+        self._few = SortedSet()  # places of the functions that have fewer instances than are wanted
+        for name in self._names:
+            self._weigh(name)
         self._function: dict[int, str] = {}  # by instance
         self._starting: dict[int, float] = {}  # by instance that is not ready: when its start began
         self._failures: dict[str, str] = {}  # by function whose last start failed: why
-        self._is_short = False
+        self.is_short = False  # whether `keep` has something to look at
         self._is_patient = False
         self._is_scaled = False
         self._unready = {name for name, warm in self._wanted.items() if warm}
@@ -59,9 +66,9 @@ class WarmPool:
         Where there is a scaler, they are replicas from the start: were they not, its first decision would end them and
         start others, and a function would have none for as long as that takes.
         """
-        self._is_short, self._is_patient, self._is_scaled = True, is_patient, is_scaled
+        self.is_short, self._is_patient, self._is_scaled = True, is_patient, is_scaled
         if is_scaled:
-            wanted, self._wanted = self._wanted, dict.fromkeys(self._wanted, 0)
+            wanted = self._want_nothing()
             for function, instances in wanted.items():
                 if instances:
                     self._order(Scale(function, instances))
@@ -80,7 +87,8 @@ class WarmPool:
         configuration = None
         if not self._is_scaled:
             self._wanted[function] = self._declared[function] if instances is None else 0
-            self._is_short = True
+            self._weigh(function)
+            self.is_short = True
             configuration = None if instances is None else self._controller.view.profile(function).cheapest()
         self._order(Scale(function, instances, configuration), holds=True)
 
@@ -115,12 +123,12 @@ class WarmPool:
         """An instance is being started."""
         self._function[instance] = function
         self._starting[instance] = self._now()
-        self._counts[function] += 1
+        self._count(function, 1)
 
     def adopted(self, instance: int, function: str) -> None:
         """An instance of a former gateway is ready."""
         self._function[instance] = function
-        self._counts[function] += 1
+        self._count(function, 1)
         self._unready.discard(function)
 
     def ready(self, instance: int) -> None:
@@ -143,8 +151,8 @@ class WarmPool:
                 error = f"it did not start within {limit_s:g} s"
             if error is not None:
                 self._failures[function] = error
-        self._counts[function] -= 1
-        self._is_short = True
+        self._count(function, -1)
+        self.is_short = True
         if function in self._unready and not self._filled.done():
             if self._is_patient:
                 self._unready.discard(function)
@@ -154,19 +162,19 @@ class WarmPool:
                 self._filled.set_exception(ConfigError(self._app, [fault]))
 
     def keep(self) -> None:
-        """Order one instance that is missing, where there is room; called after every turn, and free when none is.
+        """Order one instance that is missing, where there is room; called after every turn while `is_short`.
 
         One at a time: whether there is room for another is known once the first has taken its own.
         """
-        if not self._is_short:
+        if not self.is_short:
             return
-        self._is_short = False
+        self.is_short = False
         if self._is_scaled:
             self._check_room()
             return
         view = self._controller.view
         for function in self._lacking():
-            self._is_short = True
+            self.is_short = True
             configuration = view.profile(function).cheapest()
             # Once each function has started, none is evicted for another that no request has asked for.
             node = view.place(function, configuration, "fresh", evicts=function in self._unready)
@@ -176,21 +184,39 @@ class WarmPool:
 
     def missing(self) -> tuple[str, ...]:
         """The functions that have fewer instances than are to be kept, and wait for room."""
-        return tuple(self._lacking()) if self._is_short and not self._is_scaled else ()
+        return tuple(self._lacking()) if self.is_short and not self._is_scaled else ()
 
     def _lacking(self) -> Iterator[str]:
         """The functions that have fewer instances than are to be kept, those included whose start is held back."""
-        for function, wanted in self._wanted.items():
-            if self._counts[function] < wanted and function not in self._controller.replicas.sets:
+        for place in self._few:
+            function = self._names[place]
+            if function not in self._controller.replicas.sets:
                 held_back = sum(instance.is_held_back for instance in self._controller.pool.of(function))
-                if self._counts[function] + held_back < wanted:
+                if self._counts[function] + held_back < self._wanted[function]:
                     yield function
+
+    def _count(self, function: str, more: int) -> None:
+        self._counts[function] += more
+        self._weigh(function)
+
+    def _weigh(self, function: str) -> None:
+        """Note whether a function has as many instances as are wanted, lest all be looked at for those that do not."""
+        if self._counts[function] < self._wanted[function]:
+            self._few.add(self._place[function])
+        else:
+            self._few.discard(self._place[function])
+
+    def _want_nothing(self) -> dict[str, int]:
+        """Keep nothing from now on; gives what was kept."""
+        wanted, self._wanted = self._wanted, dict.fromkeys(self._wanted, 0)
+        self._few.clear()
+        return wanted
 
     def _check_room(self) -> None:
         """Say so, rather than wait for ever, where not even the first replicas fit."""
         if self._filled.done():
             return
-        self._is_short = True  # to be looked at again after the next turn
+        self.is_short = True  # to be looked at again after the next turn
         # Later adjustments may ask for more while the first replicas still start: then there was room for the first.
         if self._controller.replicas.is_short and self._controller.decisions.adjustments <= 1:
             if self._is_patient:
@@ -205,7 +231,7 @@ class WarmPool:
 
     def close(self) -> None:
         """Keep nothing any more."""
-        self._wanted = dict.fromkeys(self._wanted, 0)
+        self._want_nothing()
         if not self._filled.done():
             self._filled.cancel()
 

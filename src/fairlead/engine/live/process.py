@@ -29,6 +29,7 @@ from fairlead.engine.live.journal import Journal
 from fairlead.engine.live.links.address import bound_address
 from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
 from fairlead.engine.live.nodes import nodes_of
+from fairlead.engine.live.objects import Objects, StoreError, owner_id, place_of
 from fairlead.engine.live.order import ServeOrder
 from fairlead.engine.live.providers.agents import AgentProvider
 from fairlead.engine.live.statefolder import sole_user
@@ -58,16 +59,21 @@ def main(text: str) -> int:
             settings.check([listening])
             token = read_token(_path(order.agents_token_file), secrets, AGENT_TOKEN) if agents is not None else None
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(_serve(order, settings, listening, agents, token or ""))
+                return runner.run(_serve(order, settings, listening, agents, token or "", secrets))
     except FairleadError as error:
         print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - the process's own last words
         return 1 if order.is_restart else CANNOT_START  # what was served once is tried again
 
 
 async def _serve(
-    order: ServeOrder, settings: Settings, listening: socket.socket, agents: socket.socket | None, token: str
+    order: ServeOrder,
+    settings: Settings,
+    listening: socket.socket,
+    agents: socket.socket | None,
+    token: str,
+    secrets: Mapping[str, str],
 ) -> int:
-    host = _host(order, settings, agents, token)
+    host = _host(order, settings, agents, token, await _objects(order, secrets))
     journal = Journal(Path(order.state) / "journal.sqlite")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -92,7 +98,24 @@ async def _serve(
     return 0
 
 
-def _host(order: ServeOrder, settings: Settings, agents: socket.socket | None, token: str) -> Host:
+async def _objects(order: ServeOrder, secrets: Mapping[str, str]) -> Objects | None:
+    """The object store for values, where there is to be one. StoreError if it cannot be used when first served."""
+    if order.values is None:
+        return None
+    region = os.environ.get("AWS_REGION", "")
+    objects = Objects(place_of(order.values, order.values_endpoint, owner_id(Path(order.state)), secrets, region))
+    try:
+        await objects.check()
+    except StoreError as error:
+        if not order.is_restart:
+            raise
+        say(f"large values cannot go from node to node for now: {error}")
+    return objects
+
+
+def _host(
+    order: ServeOrder, settings: Settings, agents: socket.socket | None, token: str, objects: Objects | None
+) -> Host:
     """The host of the apps: on this machine, or on the nodes of agents that dial in."""
     state, options = Path(order.state), _options(order, settings)
     if agents is None:
@@ -101,7 +124,7 @@ def _host(order: ServeOrder, settings: Settings, agents: socket.socket | None, t
     tls = None if bound_address(agents).path else server_context(files)
     reading = client_context(TlsFiles(cacert=order.agents_ca or order.certfile))
     store = Store.make(state / "values")
-    provider = AgentProvider(agents, token, tls, store, state, say, reading=reading)
+    provider = AgentProvider(agents, token, tls, store, state, say, reading=reading, objects=objects)
     return Host(state, options, say, _give_way, provider, values=provider.values, store=store)
 
 

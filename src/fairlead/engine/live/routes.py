@@ -11,12 +11,13 @@ Outputs = dict[tuple[str, int], Value]  # by stage and item
 class Route:
     """A workflow's stages, and how their arguments are put together."""
 
-    __slots__ = ("_regions", "keys", "spec", "stages")
+    __slots__ = ("_regions", "first_maps", "keys", "spec", "stages")
 
     def __init__(self, spec: WorkflowSpec) -> None:
         self.spec = spec
         self.stages: Mapping[str, StageSpec] = {stage.name: stage for stage in spec.stages}
         self.keys = {stage.name: f"{spec.name}/{stage.name}" for stage in spec.stages}
+        self.first_maps = tuple(stage.name for stage in spec.stages if stage.map is not None and not stage.after)
         self._regions = _regions(spec)
 
     def argument(self, stage: str, item: int, given: Value, outputs: Outputs, items: Mapping[str, int]) -> Value:

@@ -22,9 +22,9 @@ from fairlead.engine.core.site import prepare
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.deadlines import Deadlines
+from fairlead.engine.live.demand import Amount, Demand, held_by, together
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.instances import Instances
-from fairlead.engine.live.leases import Demand
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
@@ -128,7 +128,8 @@ class Runtime:
         self._is_closed = False  # nothing is started any more, whatever is heard of instances
         self._has_answered = False  # in this turn
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = inf
+        self._armed_at = inf  # when it rings
+        self._wanted_at = inf  # when the controller wants to be called; not before the timer rings
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         self.policy_name = scenario.policy.name
@@ -151,6 +152,7 @@ class Runtime:
             rows,
             growable=instances.capabilities.growable,
             awaits_end=True,
+            send=self._run_batch,
         )
         self.tally = Tally(manifest, self.controller, clock)
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
@@ -179,9 +181,10 @@ class Runtime:
         self._loop = asyncio.get_running_loop()
         self._began = self._monotonic()
         self.started_unix = self._clock.wall()
+        self._instances.claim(self)
         if self._seat is not None:
             self._seat.take(self)  # before anything starts
-        await self._instances.open(self)
+        await self._instances.open()
         self._is_opening = False
         if self._events:
             self._turn_soon()
@@ -436,7 +439,7 @@ class Runtime:
             configuration
             for configuration in profile.configurations
             if configuration.vcpus == spec.vcpus
-            and (configuration.vgpus > 0) == (spec.device >= 0)
+            and configuration.vgpus == spec.vgpus
             and (configuration.memory_gb or own_gb) == spec.memory_gb
         ]
         if not fitting:
@@ -469,22 +472,48 @@ class Runtime:
         """A node has other capacities. In a shared cluster the lease that follows says how much of it is this app's."""
         self._note(ev.NodeChanged(node.name, node.capacity_vcpus, node.memory_gb, node.devices))
 
-    def lease(self, node: str, vcpus: float, memory_gb: float) -> None:
-        """From now on this app may use this much of a node."""
-        self._note(ev.NodeChanged(node, vcpus, memory_gb))
+    def lease(self, node: str, vcpus: float, memory_gb: float, vgpus: tuple[float, ...]) -> None:
+        """From now on this app may use this much of a node, and of each of its devices."""
+        self._note(ev.NodeChanged(node, vcpus, memory_gb, None, vgpus or None))
 
     def demand(self) -> Demand:
         """What this app uses of every node, and what its waiting work could use besides."""
-        return self._needs.demand(self.controller, self._pool.missing())
+        demand = self._needs.demand(self.controller, self._pool.missing(), self.now)
+        known = self.controller.pool.instances
+        unknown = held_by(spec for number, spec in self._instances.claimed() if number not in known)
+        if not unknown:
+            return demand
+        uses = {node: together(use, unknown.get(node, Amount())) for node, use in demand.uses.items()}
+        return msgspec.structs.replace(demand, uses=uses)
 
     def lacks_room(self) -> bool:
         """Whether there is work that does not fit into the leases of this app."""
-        return self._needs.lacks_room(self.controller, is_short=bool(self._pool.missing()))
+        return self._needs.lacks_room(self.controller, self.now, is_short=bool(self._pool.missing()))
 
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone, with what ran there."""
         self._log(f"node {name} was lost: {reason}")
         self._note(ev.NodeLost(name))
+
+    def node_draining(self, event: ev.NodeDraining) -> None:
+        """An operator drains a node; one that was never known here is left alone."""
+        if event.node in self.controller.nodes:
+            self._note(event)
+
+    def node_reopened(self, node: Node) -> None:
+        """A node that was drained is used again."""
+        if node.name in self.controller.nodes:
+            self._note(ev.NodeDraining(node.name, "open"))
+        else:
+            self.node_joined(node)
+
+    def is_moving(self, node: str) -> bool:
+        """Whether instances that were started for those of a draining node are not ready yet, as far as is known."""
+        return self.controller.drains.is_moving(node)
+
+    def has_left(self, node: str) -> bool:
+        """Whether nothing of this app exists on a draining node any more."""
+        return self.controller.drains.has_left(node)
 
     def finished(self, batch: int, results: Sequence[Result], work_s: float, transfer_s: float = 0.0) -> None:
         """A batch has ended: its instance has nothing to do until the controller knows."""
@@ -495,11 +524,11 @@ class Runtime:
         if found is None:
             return
         running, event = found
-        effect = running.effect
-        self.tally.batch(effect.function, len(effect.invocations), running.predicted_s, event.work_s)
         self._note(event)
         if not self._is_in_turn:  # it goes before what else the loop has to do
             self._turn()
+        effect = running.effect
+        self.tally.batch(effect.function, len(effect.invocations), running.predicted_s, event.work_s)
 
     # --- the controller's side -------------------------------------------------------------------------------------
 
@@ -535,8 +564,8 @@ class Runtime:
         self._is_due = False
         events, self._events = self._events, []
         controller = self.controller
-        now = self.now
-        if self._watch is not None and self._scaling is not None and now >= self._signals_at:  # the scaler is due
+        now = self._monotonic() - self._began
+        if now >= self._signals_at and self._watch is not None and self._scaling is not None:  # the scaler is due
             events = [*self._watch.events(), *events]
             self._signals_at = now + self.scenario.control_period_s
         if self._record is not None:
@@ -551,11 +580,11 @@ class Runtime:
                 id = event.request.id
                 self._open[id].core = controller.requests.get(id)
         act = self._act
-        for effect in sorted(effects, key=lambda one: type(one) is not fx.RunBatch):  # no instance waits for answers
+        for effect in effects:
             act[type(effect)](effect)
         if self._has_answered:  # what was woken by the answers runs before what is asked for now
             self._has_answered = False
-            self._loop.call_soon(lambda: self._reply_time.observe(self.now - now))
+            self._loop.call_soon(self._observe_answers, now)
         if self._cancelled:
             cancelled, self._cancelled = self._cancelled, []
             for request in cancelled:
@@ -566,24 +595,31 @@ class Runtime:
             self._scaling.look(now)
         if self._parked:
             self._unpark()
-        self._pool.keep()
+        if self._pool.is_short:
+            self._pool.keep()
         if self._seat is not None:
             self._seat.turned(self)
-        wake = controller.next_wake
-        if wake != self._timer_at:
-            self._timer_at = wake
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = None if wake == inf else self._loop.call_later(self._delay_s(wake), self._wake)
+        self._wanted_at = wake = controller.next_wake
+        if wake < self._armed_at:  # a timer that rings earlier is left as it is, and set again when it rings
+            self._arm(wake)
+
+    def _observe_answers(self, since: float) -> None:
+        self._reply_time.observe(self.now - since)
+
+    def _arm(self, wake: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._armed_at = self._loop.call_later(self._delay_s(wake), self._wake), wake
 
     def _wake(self) -> None:
-        wake = self._timer_at
-        if wake > self.now:  # too early for anything to be due
-            self._timer = self._loop.call_later(self._delay_s(wake), self._wake)
-            return
-        self._timer, self._timer_at = None, inf
-        if not self._is_due:
-            self._turn()
+        self._timer, self._armed_at = None, inf
+        wake = self._wanted_at
+        if wake <= self.now:
+            self._wanted_at = inf
+            if not self._is_due:
+                self._turn()
+        elif wake < inf:  # too early for anything to be due
+            self._arm(wake)
 
     def _delay_s(self, wake: float) -> float:
         """How long to sleep until an instant: the loop rounds to milliseconds, and may not come before it."""
@@ -619,6 +655,7 @@ class Runtime:
         self._instances.start(effect.instance, effect.function, configuration, effect.node, effect.device)
 
     def _run_batch(self, effect: fx.RunBatch) -> None:
+        """Send a batch to its instance, which begins while the policy goes on."""
         instance = self.controller.running[effect.batch]
         vcpus = effect.configuration.vcpus
         if self._vcpus.get(effect.instance) != vcpus:
@@ -658,10 +695,10 @@ class Runtime:
     def _answer(self, effect: fx.Answer) -> None:
         state = self._open.pop(effect.request)
         self._has_answered = True
-        value: Value | None = None
         if effect.outcome == "completed":
-            value = state.answer()
-        self._end(state, "completed" if effect.outcome == "completed" else "failed", effect.reason, None, value)
+            self._end(state, "completed", effect.reason, None, state.answer())
+        else:
+            self._end(state, "failed", effect.reason, None, None)
 
     def _refuse(self, effect: fx.Refuse) -> None:
         state = self._open.pop(effect.request)
@@ -693,8 +730,8 @@ class Runtime:
             cold_s=state.cold_s,
             run_s=state.run_s,
         )
-        self.tally.ended(ending)
         self._transit.leave(state, value)
+        state.done(ending)  # before the books are closed: somebody waits for it
+        self.tally.ended(ending)
         if not self._open:
             self._idle.set()
-        state.done(ending)

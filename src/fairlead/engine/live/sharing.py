@@ -6,10 +6,13 @@ few hundredths of a second while somebody waits.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from fairlead.engine.live.leases import RECENT_S, Amount, Change, Demand, Ledger
+from fairlead.engine.live.contracts import InstanceSpec
+from fairlead.engine.live.demand import Amount, Demand, Need, held_by
+from fairlead.engine.live.leased_node import RECENT_S
+from fairlead.engine.live.leases import Change, Ledger
 from fairlead.model import Node
 
 _LEAST_GAP_S = 0.002  # between two settlements
@@ -27,8 +30,8 @@ class Tenant(Protocol):
         """Whether it has work that does not fit into its leases. Quick: asked after every turn."""
         ...
 
-    def lease(self, node: str, vcpus: float, memory_gb: float) -> None:
-        """From now on it may use this much of a node."""
+    def lease(self, node: str, vcpus: float, memory_gb: float, vgpus: tuple[float, ...]) -> None:
+        """From now on it may use this much of a node, and of each of its devices."""
         ...
 
 
@@ -36,7 +39,7 @@ class Seat:
     """The place of one generation of an app in a shared cluster."""
 
     def __init__(
-        self, sharing: "Sharing", generation: int, app: str, weight: float, least: Amount, nodes: Iterable[Node]
+        self, sharing: "Sharing", generation: int, app: str, weight: float, least: Sequence[Need], nodes: Iterable[Node]
     ) -> None:
         self._sharing = sharing
         self._generation = generation
@@ -77,10 +80,10 @@ class Sharing:
         self.moves = 0
 
     def join(
-        self, generation: int, app: str, weight: float, least: Amount, nodes: Iterable[Node], tenant: Tenant
+        self, generation: int, app: str, weight: float, least: Sequence[Need], nodes: Iterable[Node], tenant: Tenant
     ) -> None:
         """Let a generation of an app have its part; all generations of an app share its weight."""
-        self._ledger.join(generation, weight, least, nodes)
+        self._ledger.join(generation, weight, least, nodes, account=app)
         self._tenants[generation] = tenant
         self._apps[generation] = app, weight
         self._reweigh()
@@ -99,6 +102,10 @@ class Sharing:
             self.settle()
         elif self._timer is not None:
             self._timer.cancel()
+
+    def reserve(self, specs: Iterable[InstanceSpec]) -> None:
+        """Promise nothing of what these instances hold: they are a former gateway's, and no deployment has them."""
+        self._ledger.reserve(held_by(specs))
 
     def node_joined(self, node: Node) -> None:
         """A node can be used, by every app."""
@@ -155,7 +162,7 @@ class Sharing:
     def _tell(self, change: Change) -> None:
         tenant = self._tenants.get(change.member)
         if tenant is not None:
-            tenant.lease(change.node, change.vcpus, change.memory_gb)
+            tenant.lease(change.node, change.vcpus, change.memory_gb, change.vgpus)
 
     def _reweigh(self) -> None:
         living = [app for app, _ in self._apps.values()]

@@ -1,6 +1,8 @@
-"""Values of several nodes: each is kept where it was made, and read from there."""
+"""Values of several nodes: each is kept where it was made, and read from there or brought through an object store."""
 
+import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from fairlead.engine.live.links.address import parse_address
 from fairlead.engine.live.links.reading import Reader
@@ -11,6 +13,18 @@ GATEWAY_HOME = "@@"
 """The end of references to values that the gateway keeps: instances read them where they dialled."""
 
 
+class Passing(Protocol):
+    """Brings values to where they are needed."""
+
+    async def fetch(self, text: str, /) -> bytes:
+        """The bytes of a value, in bounded time. Raises LostValueError."""
+        ...
+
+    def release(self, text: str, /) -> None:
+        """Forget a value, wherever it was brought to."""
+        ...
+
+
 class SpreadValues:
     """The values of a gateway whose instances run on several nodes.
 
@@ -19,6 +33,7 @@ class SpreadValues:
         reader: Reads what other nodes keep.
         release: Has a node delete the value of this name.
         is_node: Whether values of a home may be read: a reference is a text that came from an instance.
+        passing: Brings values through an object store; None where they are read from their nodes.
     """
 
     def __init__(
@@ -27,12 +42,15 @@ class SpreadValues:
         reader: Reader,
         release: Callable[[str, str], None],
         is_node: Callable[[str], bool],
+        passing: Passing | None = None,
     ) -> None:
         store.elsewhere = self._fetch
         self._store = store
         self._reader = reader
         self._release = release
         self._is_node = is_node
+        self._passing = passing
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._held: dict[str, set[str]] = {}  # by node: names of values that requests may need
         self.read = store.read
         self.encoded = store.encoded
@@ -63,6 +81,8 @@ class SpreadValues:
                     self._store.delete(found.name)
                 else:
                     self._held.get(found.node, set()).discard(found.name)
+                    if self._passing is not None:
+                        self._passing.release(text)
                     self._release(found.node, found.name)
 
     def held(self, node: str, pid: int) -> tuple[str, ...]:
@@ -74,7 +94,14 @@ class SpreadValues:
         """A node has lost its values."""
         self._held.pop(node, None)
 
-    def _fetch(self, wanted: Reference) -> bytearray:
+    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Say on which loop values are brought."""
+        self._loop = loop
+
+    def _fetch(self, wanted: Reference) -> bytes | bytearray:
+        if self._passing is not None and self._loop is not None:
+            fetching = self._passing.fetch(f"{wanted.name}:{wanted.size}{wanted.home}")
+            return asyncio.run_coroutine_threadsafe(fetching, self._loop).result()
         if not self._is_node(wanted.home):
             raise LostValueError(f"a value on node {wanted.node} is lost: the node is not connected")
         return self._reader.fetch(parse_address(wanted.address), wanted.name, wanted.size, wanted.node)

@@ -59,9 +59,30 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     load: float  # share of its vCPUs in use
     instances: int
     lease_vcpus: float | None = None
+    state: str = "up"  # or moving, draining, leaving: see `fairlead nodes`
     speed: float = 1.0
     pressure: float | None = None  # share of it that others take
     signals: Mapping[str, float] = {}  # the mean of the last samples: the seven counters, and all else that is known
+
+
+class NodeSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One node as a whole, whatever apps have of it. `memory_gb` is None where it is not limited.
+
+    `state` is up, moving (its instances are started elsewhere), draining (it takes no more work) or leaving.
+    """
+
+    name: str
+    kind: str
+    vcpus: float
+    memory_gb: float | None
+    speed: float
+    state: str
+
+
+class NodeList(msgspec.Struct, frozen=True):
+    """All nodes of a gateway."""
+
+    nodes: list[NodeSummary]
 
 
 class MonitorStatus(msgspec.Struct, frozen=True, kw_only=True):

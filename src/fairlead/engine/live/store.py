@@ -99,7 +99,7 @@ class Store:
             if wanted.home != self.home:
                 return decode(self._fetch(wanted))
             try:
-                with open(self._file(wanted.name), "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+                with open(self.file(wanted.name), "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
                     return decode(data)
             except FileNotFoundError:
                 raise LostValueError(f"the stored value {wanted.name} does not exist any more") from None
@@ -114,7 +114,7 @@ class Store:
             if wanted.home != self.home:
                 return bytes(self._fetch(wanted))
             try:
-                return self._file(wanted.name).read_bytes()
+                return self.file(wanted.name).read_bytes()
             except FileNotFoundError:
                 raise LostValueError(f"the stored value {wanted.name} does not exist any more") from None
         return b"".join([array_head(len(value)), *map(self.encoded, value)])
@@ -146,7 +146,7 @@ class Store:
     def delete(self, name: str) -> None:
         """Remove the value of this name, if it is there. Raises ValueError for what is no name."""
         self._held.discard(name)
-        self._file(name).unlink(missing_ok=True)
+        self.file(name).unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Remove all values."""
@@ -161,7 +161,7 @@ class Store:
 
     def open_file(self, name: str) -> int:
         """A descriptor of the file of a value, to be closed. Raises OSError, and ValueError for what is no name."""
-        return os.open(self._file(name), os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(self.file(name), os.O_RDONLY | os.O_CLOEXEC)
 
     def forget(self, pid: int, keep: Collection[str] = ()) -> None:
         """Remove what a dead process wrote and did not report; `keep` has names that were reported elsewhere."""
@@ -193,7 +193,8 @@ class Store:
         folder = self.spill if name.startswith(_ON_DISK) else self.folder
         return None if folder is None else folder / name
 
-    def _file(self, name: str) -> Path:
+    def file(self, name: str) -> Path:
+        """The file of the value of this name. Raises ValueError for what is no name."""
         path = self._path(name) if name.removeprefix(_ON_DISK).replace("-", "").isdigit() else None
         if path is None:
             raise ValueError(f"{name!r} is not the name of a stored value.")

@@ -58,9 +58,10 @@ class Tally:
         """A request ended."""
         tally = self._workflows[ending.workflow]
         tally.outcomes[ending.outcome] += 1
-        tally.in_time += ending.is_in_time
+        is_in_time = ending.is_in_time
+        tally.in_time += is_in_time
         tally.cost_usd += ending.cost_usd
-        tally.endings.append((self._now(), ending.outcome, ending.is_in_time, ending.latency_s))
+        tally.endings.append((self._now(), ending.outcome, is_in_time, ending.latency_s))
 
     def predict_s(self, function: str, configuration: Configuration, node: str) -> float:
         """How long a batch is believed to take."""
@@ -147,9 +148,15 @@ class Tally:
         )
 
     def nodes(
-        self, seen: Mapping[str, Signals] = {}, whole: Mapping[str, float] | None = None
+        self,
+        seen: Mapping[str, Signals] = {},
+        whole: Mapping[str, float] | None = None,
+        states: Mapping[str, str] = {},
     ) -> tuple[NodeStatus, ...]:
-        """Every node now, with what the monitor sees of it; `whole` has the vCPUs of those that apps share."""
+        """Every node now, with what the monitor sees of it; `whole` has the vCPUs of those that apps share.
+
+        `states` says of nodes that are being drained how far they are.
+        """
         whole = whole or {}
         counts = dict.fromkeys(self._controller.nodes, 0)
         for instance in self._controller.pool.instances.values():
@@ -162,6 +169,7 @@ class Tally:
                 lease_vcpus=self._controller.nodes[node.name].total / 1000 / node.overcommit
                 if node.name in whole
                 else None,
+                state=states.get(node.name, "up"),
                 load=view.load(node.name),
                 instances=counts[node.name],
                 speed=node.speed,

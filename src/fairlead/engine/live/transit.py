@@ -18,6 +18,8 @@ from fairlead.model import Invocation, Request
 
 Done = Callable[[Ending], None]
 
+_WELL = ev.Outcome()
+
 
 class OpenRequest:
     """A request, what it has been given so far, and whom to tell of its end."""
@@ -42,7 +44,7 @@ class OpenRequest:
         self.given = given
         self.done = done
         self.outputs: Outputs = {}
-        self.items = {s.name: items for s in route.spec.stages if s.map is not None and not s.after}  # by map stage
+        self.items = dict.fromkeys(route.first_maps, items)  # by map stage
         self.running = 0  # invocations that an instance has in hand
         self.core: RequestState | None = None  # the controller's own account, once it has one
         self.wait_s = self.cold_s = self.run_s = 0.0
@@ -130,9 +132,10 @@ class Transit:
         if len(results) != len(running.members):  # the worker sees to it; a broken one must not do harm
             wrong = f"it gave {len(results)} results for {len(running.members)} invocations"
             results = [Result(False, error=wrong)] * len(running.members)
-        outcomes = [ev.Outcome()] * len(running.effect.invocations)
+        invocations = running.effect.invocations
+        outcomes = [_WELL] * len(invocations)
         for place, result in zip(running.members, results, strict=True):
-            outcomes[place] = self._keep(running.effect.invocations[place], result, elapsed_s)
+            outcomes[place] = self._keep(invocations[place], result, elapsed_s)
         transfer_s = min(transfer_s, elapsed_s)
         return running, ev.Finished(batch, elapsed_s - transfer_s, transfer_s, tuple(outcomes))
 
@@ -153,11 +156,12 @@ class Transit:
 
     def _keep(self, invocation: Invocation, result: Result, elapsed_s: float) -> ev.Outcome:
         """Keep one result, and say of it what the controller needs to know."""
-        self._let_go(invocation)
         state = self.open.get(invocation.request)
         if state is None:
+            self._let_go(invocation)
             self._values.release(result.value)
-            return ev.Outcome() if result.ok else ev.Outcome(False, error=result.error)
+            return _WELL if result.ok else ev.Outcome(False, error=result.error)
+        state.running -= 1
         state.run_s += elapsed_s
         if not result.ok:
             return ev.Outcome(False, error=result.error)
@@ -172,6 +176,8 @@ class Transit:
             for spec in state.route.spec.stages:
                 if spec.map is not None and spec.after == (stage.name,):
                     state.items[spec.name] = result.items
+        elif result.arm is None and result.items == 1:
+            return _WELL
         return ev.Outcome(True, stage.arms.get(result.arm) if result.arm else None, result.items)
 
     def _let_go(self, invocation: Invocation) -> None:
@@ -188,7 +194,9 @@ class Transit:
                 self._release(state, None)
 
     def _release(self, state: OpenRequest, answer: Value | None) -> None:
-        kept = set() if answer is None else set(names(answer))
-        for value in (state.given, *state.outputs.values()):
-            if not isinstance(value, bytes) and kept.isdisjoint(names(value)):
-                self._values.release(value)
+        stored = [value for value in (state.given, *state.outputs.values()) if type(value) is not bytes]
+        if stored:
+            kept = set() if answer is None else set(names(answer))
+            for value in stored:
+                if kept.isdisjoint(names(value)):
+                    self._values.release(value)

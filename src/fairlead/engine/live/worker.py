@@ -12,8 +12,8 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from traceback import extract_tb
@@ -57,7 +57,7 @@ def work(channel: Talk, begin: Begin, home: str = "", elsewhere: Elsewhere | Non
     """Load the function, and run batches until nothing comes any more. For `home` and `elsewhere` see `Store`."""
     began = perf_counter()
     try:
-        with _only_this_process():
+        with _OnlyThisProcess():
             app = load_app(Path(begin.app))
             loaded = perf_counter()
             function = app.functions[begin.function]
@@ -95,7 +95,7 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
     try:
         arguments = [store.read(value) for value in batch.inputs]
         began = perf_counter()
-        with _only_this_process():
+        with _OnlyThisProcess():
             outputs = call(function, arguments)
     except LostValueError as error:
         return _all_failed(batch, 0.0, _sendable(f"{LOST_INPUT}{error}"))
@@ -104,7 +104,7 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
         traceback.print_exc()
         return _all_failed(batch, work_s, describe(error))
     work_s = perf_counter() - began
-    with _only_this_process():  # a rule of a switch is the user's code too
+    with _OnlyThisProcess():  # a rule of a switch is the user's code too
         results = [
             _result(app, stage, output, store, max_items) for stage, output in zip(batch.stages, outputs, strict=True)
         ]
@@ -115,14 +115,16 @@ def _all_failed(batch: Batch, work_s: float, error: str) -> Done:
     return Done(batch.batch, work_s, (Result(False, error=error),) * len(batch.inputs), batch.generation)
 
 
-@contextmanager
-def _only_this_process() -> Iterator[None]:
-    """Run the user's code. A child that this code forks and that returns ends here: the channel is its parent's."""
-    process = os.getpid()
-    try:
-        yield
-    finally:
-        if os.getpid() != process:
+class _OnlyThisProcess:
+    """Runs the user's code. A child that this code forks and that returns ends here: the channel is its parent's."""
+
+    __slots__ = ("_process",)
+
+    def __enter__(self) -> None:
+        self._process = os.getpid()
+
+    def __exit__(self, *exception: object) -> None:
+        if os.getpid() != self._process:
             with suppress(Exception):
                 sys.stdout.flush()
                 sys.stderr.flush()

@@ -101,7 +101,7 @@ class BacklogTimeline(Timeline):
 
     def give(self, start: float, end: float, demand: Demand) -> None:
         """Undo a `take` of the same, or a part of its time."""
-        super().give(start, end, demand)
+        self.take(start, end, tuple([(column, -amount) for column, amount in demand]))
         for key, (since, until) in self._busy.items() if start < end else ():
             edge = start - key[1] - _ROUNDING  # a run that begins before this does not reach what is given back
             if edge < until and end > since:  # the longer part of what is left is remembered

@@ -52,6 +52,8 @@ class Promise:
     def inputs(self, task: int) -> list[tuple["Place", float]]:
         """Where the input of a task will lie, and how many megabytes of it."""
         step = self.dag.tasks[task]
+        if not step.has_inputs:
+            return []
         return [
             (booking.place, megabytes)
             for before, megabytes in zip(step.after, step.inputs_mb, strict=True)

@@ -9,7 +9,7 @@ from math import inf, sqrt
 
 from fairlead.model import Request
 from fairlead.policy.base import View
-from fairlead.policy.dag_admission.bookings import Booking, Place, Promise, Seat, Stretch
+from fairlead.policy.dag_admission.bookings import Booking, Place, Promise, Seat, Stretch, just_after
 from fairlead.policy.dag_admission.calendar import OPEN_BATCHES, Calendar
 from fairlead.policy.dag_admission.estimates import Durations
 from fairlead.policy.dag_admission.placements import DagPlan
@@ -20,6 +20,7 @@ _TOLERANCE = 5e-10  # half of what the report forgives
 _WIDTH = 4  # how many nodes that a request does not use yet are looked at for one run
 
 Inputs = Sequence[tuple[Place, float]]  # where the input of a run lies, and how many megabytes
+_Times = tuple[list[float], list[float], list[float]]
 
 
 class Draft:
@@ -32,6 +33,7 @@ class Draft:
         self.cost_usd = 0.0  # on average
         self.variance = 0.0  # of the cost
         self.is_whole = False
+        self.steps = 0  # tasks for which a slot was looked for and found
 
     def is_in_time(self, request: Request) -> bool:
         """Whether it keeps the latency objective of the request."""
@@ -57,7 +59,7 @@ class Offer:
 
     def note(self, draft: Draft) -> None:
         """Look at one more draft."""
-        self.steps += len(draft.joined)
+        self.steps += draft.steps
         if draft.is_whole and draft.finish < self.finish:
             self.finish, self.cost_usd = draft.finish, draft.cost_usd
             self.full = [booking.place for booking in draft.bookings if booking.way.larger]
@@ -74,6 +76,8 @@ class Drafting:
         self._mb_per_s = mb_per_s
         self._batches = batches
         self._bills_cold = bills_cold
+        self._times: dict[tuple[DagPlan, tuple[Way, ...], bool], _Times] = {}
+        self._times_of: tuple[int, object] = (-1, None)  # the durations and the seats for which these hold
 
     def draft(
         self,
@@ -97,41 +101,72 @@ class Drafting:
         promise = Promise(request.id, dag, request.deadline, request.budget_usd < inf)
         draft = Draft(promise)
         used: dict[Place, None] = {}
-        trusted = [is_probe and durations.is_unknown(way) for way in ways]
-        known = zip(trusted, ways, strict=True)
-        seconds = [durations.believed_s(view, way) if one else durations.run_s(view, way) for one, way in known]
-        least_s = [run_s + calendar.least_cold_s(way) for way, run_s in zip(ways, seconds, strict=True)]
-        rest_s = dag.rest_s(least_s)
+        trusted = [durations.is_unknown(way) for way in ways] if is_probe else [False] * len(ways)
+        seconds, least_s, rest_s = self._times_s(view, dag, ways, trusted)
         limit = request.deadline * (1 + _TOLERANCE) if is_hasty else inf
+        counts_steps = not (is_probe or calendar.is_rehearsing)
         counts_cost = promise.counts_cost or not is_hasty
         for index, task in enumerate(dag.tasks):
-            way, run_s = ways[task.stage], seconds[task.stage]
+            way, run_s, after_s = ways[task.stage], seconds[task.stage], rest_s[task.stage]
             ready, inputs = promise.ready(index, now), promise.inputs(index)
-            if ready + least_s[task.stage] + rest_s[task.stage] > limit:
+            if ready + least_s[task.stage] + after_s > limit:
                 return draft
             larger_s: list[float] = []
+            room_s = run_s
             if self._batches and way.larger and not trusted[task.stage]:
                 larger_s = durations.ladder_s(view, way)
-            room_s = max([run_s, *[each for each in larger_s if each <= run_s * leeway / 2]])
-            slot = self.first_slot(way, room_s, ready, now, inputs, used)
+                room_s = max([run_s, *[each for each in larger_s if each <= run_s * leeway / 2]])
+            latest = just_after(limit - after_s) if is_hasty else inf
+            slot = self.first_slot(way, room_s, ready, now, inputs, used, latest=latest)
             joined = self._batch(way, larger_s, ready, inputs) if larger_s else None
-            if joined is not None and (slot is None or joined[1].end <= slot.end):
+            if slot is not None and joined is not None and slot.end < joined[1].end:
+                joined = None
+            found = slot if joined is None else joined[1]
+            if found is None:
+                if limit < inf and counts_steps:  # there may be slots, all of them too late
+                    draft.steps += self._has_slot(way, room_s, ready, now, inputs, used)
+                return draft
+            draft.steps += 1
+            if found.end + after_s > limit:
+                return draft
+            if joined is not None:
                 booking, stretch = joined
                 draft.joined.append(booking.stretch)
                 calendar.join(booking, stretch, (promise, index))
-            elif slot is not None:
+            else:
+                assert slot is not None
                 draft.joined.append(None)
                 booking = calendar.book(slot, (promise, index))
-            else:
-                return draft
             used[booking.place] = None
             if counts_cost:
                 self._pay(view, draft, booking, way)
             draft.finish = max(draft.finish, booking.end)
-            if booking.end + rest_s[task.stage] > limit:
-                return draft
         draft.is_whole = True
         return draft
+
+    def _times_s(self, view: View, dag: DagPlan, ways: tuple[Way, ...], trusted: Sequence[bool]) -> _Times:
+        """How long each stage runs, how long it takes at least, and how long what follows it takes at least.
+
+        Unless some durations are `trusted`, they are remembered until durations or seats change.
+        """
+        calendar, durations = self._calendar, self._durations
+        is_usual = not any(trusted)
+        key = (dag, ways, calendar.is_growing)
+        if is_usual:
+            times_of = (durations.version, calendar.seats.sizes)
+            if self._times_of[0] != times_of[0] or self._times_of[1] is not times_of[1]:
+                self._times.clear()
+                self._times_of = times_of
+            known = self._times.get(key)
+            if known is not None:
+                return known
+        each = zip(trusted, ways, strict=True)
+        seconds = [durations.believed_s(view, way) if one else durations.run_s(view, way) for one, way in each]
+        least_s = [run_s + calendar.least_cold_s(way) for way, run_s in zip(ways, seconds, strict=True)]
+        times = seconds, least_s, dag.rest_s(least_s)
+        if is_usual:
+            self._times[key] = times
+        return times
 
     def _pay(self, view: View, draft: Draft, booking: Booking, way: Way) -> None:
         """Add what one member of a booking pays at most, should the members leave that may not be needed."""
@@ -167,16 +202,18 @@ class Drafting:
         inputs: Inputs = (),
         used: Collection[Place] = (),
         only: Place | None = None,
+        latest: float = inf,
     ) -> Booking | None:
         """The slot in which a run would end first; of equals, the first looked at. None if no node can have it.
 
-        With `only`, no other node is looked at.
+        With `only`, no other node is looked at. Slots that end after `latest` may be left out.
         """
         best: Booking | None = None
         is_growing = self._calendar.is_growing and way.has_seats
         cold_s = 0.0 if is_growing else way.cold_s
         if way.has_seats:
-            best = self._on_seats(way, run_s, ready, now, inputs, only)
+            # While it grows, whether one more is needed depends on slots that are too late as well.
+            best = self._on_seats(way, run_s, ready, now, inputs, only, inf if is_growing else latest)
             if best is not None and best.end <= ready + cold_s + run_s:
                 return best  # no new instance could be sooner
             if best is not None and is_growing and best.start <= ready:
@@ -184,7 +221,7 @@ class Drafting:
         for place in (only,) if only is not None else self._candidates(way.kind, inputs, used):
             transfer_s = self._transfer_s(place, inputs)
             total_s = cold_s + transfer_s + run_s
-            if best is not None and best.end <= ready + total_s:
+            if ready + total_s > latest or (best is not None and best.end <= ready + total_s):
                 continue  # even if it were all free
             timeline = self._calendar.timeline(place)
             for device in range(place.devices) if way.needs_device else (None,):
@@ -200,6 +237,17 @@ class Drafting:
                 if start <= ready:
                     break
         return best if best is not None and best.end < inf else None
+
+    def _has_slot(
+        self, way: Way, run_s: float, ready: float, now: float, inputs: Inputs, used: Collection[Place]
+    ) -> bool:
+        """Whether `first_slot` finds any, however late: mostly told from what is free in the end."""
+        for place in self._candidates(way.kind, inputs, used):
+            free = self._calendar.timeline(place).free[-1]
+            for device in range(place.devices) if way.needs_device else (None,):
+                if all(free[column] >= amount for column, amount in way.demand(device)):
+                    return True
+        return self.first_slot(way, run_s, ready, now, inputs, used) is not None
 
     def _transfer_s(self, place: Place, inputs: Inputs) -> float:
         """How long the input takes to a node."""
@@ -228,11 +276,12 @@ class Drafting:
                 yield place
 
     def _on_seats(
-        self, way: Way, run_s: float, ready: float, now: float, inputs: Inputs, only: Place | None
+        self, way: Way, run_s: float, ready: float, now: float, inputs: Inputs, only: Place | None, latest: float
     ) -> Booking | None:
-        """The best slot on a warm instance: where it ends first."""
+        """The best slot on a warm instance: where it ends first, unless it cannot end before `latest`."""
         best: Booking | None = None
         is_rehearsing = self._calendar.is_rehearsing
+        latest_start = latest - run_s
         # The first that are free; of those that are free in time, the ones on the least busy nodes.
         free: list[tuple[float, float, int, float, Seat]] = []
         for i, seat in enumerate(self._calendar.seats.alike(way)):
@@ -243,7 +292,8 @@ class Drafting:
                 at = seat.rehearsed_until
             else:
                 at = chain[-1].end if chain else seat.free_at
-            free.append((at if at > ready else ready, place.backlog_s, i, at, seat))
+            if at <= latest_start:
+                free.append((at if at > ready else ready, place.backlog_s, i, at, seat))
         looked: set[tuple[Place, int | None]] = set()
         heapify(free)
         while free:

@@ -45,7 +45,8 @@ class Durations:
         self._runs: dict[Way, deque[float]] = {}
         self._observed: dict[Way, Observed] = {}
         self._news: set[Way] = set()  # ways that ran since they were last looked at
-        # By function, until a run of it ends:
+        self.version = 0  # grows whenever an answer may change
+        # By function, until a run of the way ends, or (ladders and tables) any run of the function:
         self._believed_s: dict[str, dict[Way, float]] = {}
         self._safe_s: dict[str, dict[Way, float]] = {}
         self._ladders: dict[str, dict[Way, list[float]]] = {}
@@ -76,10 +77,14 @@ class Durations:
             found = self._tables[ways[0].function] = np.array([self.run_s(view, way) for way in ways])
         return found
 
-    def renew(self, function: str) -> None:
-        """Look again at what is believed of a function, as a run of it has ended."""
-        self._believed_s.pop(function, None)
-        self._safe_s.pop(function, None)
+    def renew(self, function: str, way: Way | None = None) -> None:
+        """Look again at what is believed of a function, as a run of it has ended: this way's, or an unknown one's."""
+        self.version += 1
+        for known in (self._believed_s, self._safe_s):
+            if way is None:
+                known.pop(function, None)
+            elif function in known:
+                known[function].pop(way, None)
         self._ladders.pop(function, None)
         self._tables.pop(function, None)
 
@@ -115,7 +120,7 @@ class Durations:
                 runs = self._runs[way] = deque(maxlen=_WINDOW)
             runs.append(seconds)
             self._news.add(way)
-            self.renew(way.function)
+            self.renew(way.function, way)
 
     def _look(self, way: Way) -> Observed | None:
         """What was observed of a way, summed up when it is asked for; None while that is too little."""

@@ -37,7 +37,6 @@ class Ledger:
             self._calendar.seats.expire(self._calendar.places[node], now)
         looked_at: dict[int, set[int]] = {}  # by request: tasks that may turn out not to be needed
         for record in changes.ended:
-            self._durations.renew(record.function)
             looked_at.setdefault(record.request, set()).update(self._end(record))
         if changes.nodes:
             self._follow_nodes(view, changes.nodes)
@@ -157,6 +156,7 @@ class Ledger:
     def _end(self, record: Record) -> Iterable[int]:
         """A run has ended; gives the tasks that may turn out not to be needed by that."""
         booking, member = self._running.pop(record.invocation, (None, None))
+        self._durations.renew(record.function, None if booking is None else booking.way)
         if booking is None or member is None:
             return ()
         promise, task = member

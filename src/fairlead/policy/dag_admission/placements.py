@@ -7,6 +7,7 @@ both slower and more expensive than another may still be the one to take when th
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
+from operator import is_
 from typing import Literal
 
 import numpy as np
@@ -60,6 +61,7 @@ class DagPlan:
         self._cold_s = [np.array([0.0 if way.has_seats else way.cold_s for way in own]) for own in self.ways]
         self._placements: dict[int, tuple[Way, ...]] = {}
         self._missing: tuple[frozenset[tuple[object, ...]], NDArray[np.intp]] | None = None  # for these sizes
+        self._safe: tuple[Sequence[Floats], Floats] | None = None  # for these durations
 
     def placement(self, index: int) -> tuple[Way, ...]:
         """The way to run each stage."""
@@ -72,13 +74,16 @@ class DagPlan:
     def safe_latency_s(self, seconds: Sequence[Floats]) -> Floats:
         """The latency of each placement, where nothing waits and what can be warm is.
 
-        `seconds` has the safe durations of all ways of each stage.
+        `seconds` has the safe durations of all ways of each stage, in arrays that are never changed.
         """
+        if self._safe is not None and all(map(is_, self._safe[0], seconds)):
+            return self._safe[1]
         ends: list[Floats] = []
         for stage, before in enumerate(self._graph):
             own = (seconds[stage] + self._cold_s[stage])[self._choices[:, stage]]
             ends.append(own + reduce(np.maximum, [ends[j] for j in before]) if before else own)
         latest: Floats = reduce(np.maximum, ends)
+        self._safe = seconds, latest
         return latest
 
     def rest_s(self, seconds: Sequence[float]) -> list[float]:

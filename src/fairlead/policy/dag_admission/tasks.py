@@ -98,6 +98,7 @@ class Task:
     inputs_mb: tuple[float, ...]
     is_sure: bool
     rivals: tuple[int, ...] = ()
+    has_inputs: bool = False  # whether any of them weighs something
 
 
 def ways_of(function: Function, site: Site) -> tuple[Way, ...]:
@@ -156,6 +157,7 @@ def tasks_of(workflow: Workflow, functions: Mapping[str, Function]) -> tuple[Tas
             after=tuple(after[i]),
             then=tuple(then[i]),
             inputs_mb=tuple(functions[stages[keys[j][0]].function].output_mb for j in after[i]),
+            has_inputs=any(functions[stages[keys[j][0]].function].output_mb for j in after[i]),
             is_sure=item < sure[name],
             rivals=tuple(j for j in of_item[name, item] if j != i),
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from fairlead.model import Configuration, Node
 from fairlead.policy.base import NodeChange, View
-from fairlead.policy.fairlead.menu import Menu, Supply
+from fairlead.policy.fairlead.menu import Menu, Pair, Supply
 
 _FOLLOW = 0.12  # weight of the newest batch in the pace of its node
 _UNEVEN = 1.15  # a pace from which on a node is avoided where there are others
@@ -87,6 +87,17 @@ class Ground:
     def is_full(self) -> bool:
         """Whether own runs take all vCPUs of all nodes, so that nothing more can be started."""
         return all(self.busy[name] >= node.overcommit - 1e-9 for name, node in self._nodes.items())
+
+    def kind(self, node: str) -> str | None:
+        """The kind of a node that is up; None of any other."""
+        found = self._nodes.get(node)
+        return None if found is None else found.kind
+
+    def capacity(self, node: str) -> Pair:
+        """The vCPUs and vGPUs that runs on a node can use at a time, at its speed."""
+        found = self._nodes[node]
+        vgpus = sum([device.vgpus for device in found.devices])
+        return found.speed * found.vcpus * found.overcommit, found.speed * vgpus
 
     def part(self, node: str, menu: Menu, option: int) -> float:
         """The share of a node that a run uses."""

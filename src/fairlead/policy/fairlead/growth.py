@@ -279,7 +279,7 @@ class Growth:
                 if not view.fits(function, configuration, name, evicts=False, is_fresh=True):
                     break
                 yield Warm(function, configuration, name)
-                self._warming.begun(menu, option, view.now)
+                self._warming.begun(view, menu, option, name)
 
 
 class _Demand(NamedTuple):

@@ -23,6 +23,8 @@ _PRIOR_RUNS = 5.0  # weight of "declared times are right" against runs that were
 _MOST_RUNS = 50.0
 _FOLLOW = 0.05  # weight of the newest observation of a full cluster
 _LEAST = 0.2
+_FOLLOW_COLD = 0.3  # weight of the newest cold start
+_ROUNDING = 1e-6
 
 
 class Supply:
@@ -68,6 +70,10 @@ class Supply:
         counts = [amount / taken + 1e-9 for amount, taken in zip(self.amounts_pair, holding, strict=True) if taken > 0]
         return max(1, int(min(counts)))
 
+    def is_cut(self, kind: str) -> bool:
+        """Whether nodes of a kind have devices that are cut into slices as instances need them."""
+        return self._is_mig[kind]
+
     def part(self, kind: str, vgpus: float) -> float:
         """vGPUs of a device that no other instance can use while one has this share."""
         return _MIG_PART.get(int(vgpus), vgpus) if self._is_mig[kind] else vgpus
@@ -100,10 +106,12 @@ class Menu:
         self.name = function.name
         self.sensitivity = estimate.sensitivity
         self.safety = 0.5  # part of the way from the mean to the safe percentile that a run is planned with
-        self.cold_s = estimate.cold_start_s()
-        self._run_cold_s = 0.0
-        if function.keep_alive_s <= 0 and not function.warm:  # no instance stays: every run begins with a cold start
-            self._run_cold_s, self.cold_s = self.cold_s, 0.0
+        self._cold_factor = 1.0  # how long instances took to start, over the declared time
+        self._starts = 0  # that were observed
+        self._declared_cold_s = estimate.cold_start_s()
+        # Where no instance stays, every run begins with a cold start.
+        self._is_always_cold = function.keep_alive_s <= 0 and not function.warm
+        self._set_cold()
         self.version = 0  # of its times, one more whenever they change
         self.ran_s = 0.0  # how long a run has taken per member of its batch, on average; 0 before the first
         self.wait_s = 0.0  # how long runs have waited for a place, on average
@@ -195,6 +203,21 @@ class Menu:
         """Note how long a batch took, and how many were in it."""
         each_s = seconds / members
         self.ran_s = each_s if self.ran_s == 0 else self.ran_s + _FOLLOW * (each_s - self.ran_s)
+
+    def _set_cold(self) -> None:
+        cold_s = self._declared_cold_s * self._cold_factor
+        self.cold_s, self._run_cold_s = (0.0, cold_s) if self._is_always_cold else (cold_s, 0.0)
+
+    def was_started(self, kind: str, seconds: float) -> None:
+        """Note how long an instance took to start on a node of this kind."""
+        declared_s = self._estimate.cold_start_s(kind)
+        if not 0 < seconds < inf or declared_s <= 0 or self.function.buffers or self._supply.is_cut(kind):
+            return  # of a kernel, parts are there already; a MIG device may be cut before the start
+        ratio = seconds / declared_s
+        self._starts += 1
+        if abs(ratio - self._cold_factor) > _ROUNDING:
+            self._cold_factor += max(_FOLLOW_COLD, 1 / self._starts) * (ratio - self._cold_factor)
+            self._set_cold()
 
     def learn(self, estimate: Estimate, *, corrects: bool = True) -> None:
         """Take over what is believed now of the options that have run, and correct the others by the same factor."""

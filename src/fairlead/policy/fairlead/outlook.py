@@ -7,7 +7,7 @@ it.
 """
 
 from collections.abc import Mapping
-from math import ceil, exp, inf, isfinite, log, sqrt
+from math import ceil, exp, inf, isfinite, lgamma, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ _PATIENCE = 2.0  # times the mean wait of a stage that is set aside for it
 _MOST_WAIT = 0.05  # of the objective, at most
 FLOOR = 0.65  # of an equal share of what can be answered that every workflow gets in overload
 _WINDOW_S = 8.0  # over which arrival rates are averaged
-_SLOW_WINDOW_S = 60.0
+LASTING_S = 60.0  # the same for rates that are expected to last
 _GIVEN = 0.05  # weight of the newest request in the mean of what requests are given
 _OFF = 1.25  # how far that may be from what the tables are for
 _KEPT = 1.0  # times the expected use of requests that cannot wait, which longer runs leave free
@@ -370,6 +370,11 @@ class Outlook:
         return is_new
 
     @property
+    def is_counted(self) -> bool:
+        """Whether arrivals have been counted once, so that there are rates."""
+        return not self._is_first
+
+    @property
     def is_scarce(self) -> bool:
         """Whether a resource is short, by the plan or by requests that had to be dropped."""
         return self.is_losing or self.is_short
@@ -414,7 +419,7 @@ class Outlook:
     def _follow_rate(self, flow: Flow, passed_s: float) -> None:
         seen = flow.arrived / passed_s
         flow.arrived = 0
-        for window_s, name in ((_WINDOW_S, "rate"), (_SLOW_WINDOW_S, "slow_rate")):
+        for window_s, name in ((_WINDOW_S, "rate"), (LASTING_S, "slow_rate")):
             weight = (
                 1.0
                 if self._is_first
@@ -499,3 +504,11 @@ class Outlook:
 def headcount(busy: float, deviations: float) -> int:
     """Returns an instance count for `busy` busy ones on average, with a margin of `deviations` standard deviations."""
     return ceil(busy + deviations * sqrt(busy) + 0.5)
+
+
+def chance_above(number: int, mean: float) -> float:
+    """The probability that more than `number` instances are busy where `mean` are on average (a Poisson tail)."""
+    if mean <= 0:
+        return 0.0
+    logs = [k * log(mean) - lgamma(k + 1) - mean for k in range(number + 1)]
+    return max(0.0, 1.0 - sum(map(exp, logs)))

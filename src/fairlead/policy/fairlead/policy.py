@@ -122,6 +122,8 @@ class Fairlead(Policy):
             self._epoch += 1
         if changes.nodes:
             self._ground.follow(changes.nodes)
+        if changes.started or changes.stopped:
+            self._warming.follow(changes)
         for record in changes.ended:
             self._ended(record)
         for closed in changes.closed:
@@ -255,7 +257,7 @@ class Fairlead(Policy):
                 return
 
     def _drop(self, view: View, invocation: Invocation, reason: str) -> Iterator[Action]:
-        lacks_instance = self._warming.is_starting(invocation.function, view.now)
+        lacks_instance = self._warming.is_starting(invocation.function)
         self._admission.close(invocation.request, is_wasted=not lacks_instance)
         yield Reject(invocation.request, reason)
 
@@ -345,7 +347,7 @@ class Fairlead(Policy):
             return  # what idle instances keep is room that can be made
         if self._ground.find(view, menu, option, is_warm=False, evicts=True, left_s=inf) is None:
             self._sampled = view.now
-            runs, starts = self._admission.held, self._warming.held(view.now)
+            runs, starts = self._admission.held, self._warming.held()
             self._supply.observe_full((runs[0] + starts[0], runs[1] + starts[1]), menu.held_by[option])
 
     def _fresh_cost(self, step: Step) -> float:

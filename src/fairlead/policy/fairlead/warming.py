@@ -8,10 +8,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from math import ceil, inf, sqrt
 
 from fairlead.model import Instance
-from fairlead.policy.base import Action, Counts, Retire, View, Warm
+from fairlead.policy.base import Action, Changes, Counts, Retire, View, Warm
 from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.menu import Menu, Pair, Supply
-from fairlead.policy.fairlead.outlook import Outlook, headcount
+from fairlead.policy.fairlead.outlook import LASTING_S, Outlook, chance_above, headcount
+from fairlead.policy.fairlead.roster import Roster
 
 _LOOK_S = 0.5
 _STARTING = 0.5  # share of a resource that planned starts may take at a time
@@ -19,7 +20,6 @@ _MISSED = 0.03  # the same for starts beyond the plan
 _DEVIATIONS = 2.0
 _RETRY = 0.003  # of a cold start, before an instance that was missed is tried again
 _HORIZON = 4.0  # cold starts over which the requests that wait for an instance are spread to give its worth
-_WHOLE = 0.6  # share of a node that a start takes, from which on runs of others find no room beside it
 _WORTH_MORE = 1.5  # times the worth of what it drives out
 
 
@@ -35,20 +35,29 @@ class Warming:
         self._menus: Mapping[str, Menu] = outlook.menus
         self._supply: Supply = outlook.supply
         self._holds_slices = holds_slices
-        self._starting: dict[tuple[str, float], list[tuple[float, Pair]]] = {}  # until when, and what it takes
+        self._roster = Roster()
         self.missed: dict[str, int] = {}  # by function: the option that its first in line wanted
         self._margin = (-1, 0.0)  # standard deviations of instances that fit, and for which version of the model
         self._counted: tuple[int, dict[tuple[str, float], int]] = (-1, {})  # instances wanted, by the same version
         self._worths: tuple[int, dict[str, float]] = (-1, {})
+        self._plans: tuple[int, dict[str, list[tuple[float, int]]]] = (-1, {})
         self._retry: dict[str, float] = {}  # by function: when to try again what found no room
         self._due = 0.0
         self._counts: dict[str, tuple[Counts, ...]] = {}  # by function, since the last action
         self._idle: dict[str, tuple[Instance, ...]] = {}  # by node, likewise
         self.wake = inf
 
-    def is_starting(self, function: str, now: float) -> bool:
+    def follow(self, changes: Changes) -> None:
+        """Take in instances that became ready or ended, and how long they took to start."""
+        self._roster.follow(changes)
+        for one in changes.started:
+            kind = self._ground.kind(one.node)
+            if kind is not None:
+                self._menus[one.function].was_started(kind, one.start_s)
+
+    def is_starting(self, function: str) -> bool:
         """Whether an instance of a function is being started ahead of need."""
-        return any(until > now for (name, _), ends in self._starting.items() if name == function for until, _ in ends)
+        return self._roster.under_way(function) > 0
 
     def is_asked(self, now: float) -> bool:
         """Whether there is anything to look at now: what was missed, or whether the plan has what it needs."""
@@ -127,19 +136,9 @@ class Warming:
                 return deviations
         return 0.0
 
-    def _live(self, function: str, share: float, now: float) -> list[tuple[float, Pair]]:
-        ends = self._starting.setdefault((function, share), [])
-        ends[:] = [one for one in ends if one[0] > now]
-        return ends
-
-    def held(self, now: float) -> Pair:
+    def held(self) -> Pair:
         """What instances take that are being started ahead of need."""
-        cpu = gpu = 0.0
-        for ends in self._starting.values():
-            for until, held in ends:
-                if until > now:
-                    cpu, gpu = cpu + held[0], gpu + held[1]
-        return cpu, gpu
+        return self._roster.held()
 
     def _after_miss(self, view: View, menu: Menu, option: int) -> Iterator[Action]:
         share = menu.vgpus_each[option]
@@ -148,7 +147,7 @@ class Warming:
         wanted = self._wanted(menu.name, share)
         if self._ground.is_blocked(menu, option):
             return
-        if len(self._live(menu.name, share, view.now)) >= (1 if self._holds_slices else 4):
+        if self._roster.under_way(menu.name, share) >= (1 if self._holds_slices else 4):
             return
         there = self._there(view, menu.name, share)
         if self._holds_slices and there >= wanted:
@@ -157,8 +156,7 @@ class Warming:
 
     def _start(self, view: View, menu: Menu, option: int, most: float) -> Iterator[Action]:
         configuration, _ = menu.options[option]
-        now = view.now
-        holding, amounts, taken = menu.held_by[option], self._supply.amounts_pair, self.held(now)
+        holding, amounts, taken = menu.held_by[option], self._supply.amounts_pair, self.held()
         if any(holding[i] > 0 and taken[i] > 0 and taken[i] + holding[i] > most * amounts[i] for i in (0, 1)):
             return
         if self._ground.is_blocked(menu, option):
@@ -175,24 +173,64 @@ class Warming:
             node = yield from make_room(view, menu, option)
         if node is None:
             return
-        self.begun(menu, option, now)
         yield Warm(menu.name, configuration, node)
+        self.begun(view, menu, option, node)
         self._look_again()
 
     def _is_in_the_way(self, view: View, menu: Menu, option: int, node: str) -> bool:
-        """Whether a start takes the room of a node that has all instances of a function which requests ask for."""
-        there = next(one for one in view.nodes if one.name == node)
-        vgpus = sum(device.vgpus for device in there.devices)
-        uses_gpu = menu.vgpus_each[option] > 0
-        part = menu.vgpus_each[option] / vgpus if uses_gpu else menu.vcpus_each[option] / max(there.vcpus, 1e-9)
-        if part < _WHOLE or not any(one.ready + one.starting for one in self._count(view, menu.name)):
+        """Whether a start on a node is worth less than what it keeps instances that are warm there from answering.
+
+        Without an instance of the function none of its requests is answered, so the first start is never in the way.
+        A start is worth the share of the time in which the new instance is used beside those that are there, as long as
+        the load lasts. Until it is ready it takes away what functions that have instances nowhere else need. How long
+        that will be is known badly, so no other start is added to one that takes room from warm instances, and none
+        keeps a function from running at all, unless the function of the start is always short of instances.
+        """
+        held, share = menu.held_by[option], menu.vgpus_each[option]
+        if not any(one.ready + one.starting for one in self._count(view, menu.name)):
             return False
-        for name, other in self._menus.items():
-            if self._outlook.rates[name] > 0 and other.uses_gpu == uses_gpu:
-                places = {one.node for one in view.instances(name) if one.is_ready}
-                if places == {node}:
-                    return True
-        return False
+        capacity, starts = self._ground.capacity(node), self._roster.held(node)
+        needs, largest = self._needs(node)
+        blocked, stops = 0.0, False
+        for i in (0, 1):
+            if held[i] > 0 and needs[i] > 0:
+                left = capacity[i] - starts[i] - held[i] + 1e-9
+                blocked = max(blocked, min(1.0, (needs[i] - left) / held[i]))
+                stops |= largest[i] > left
+        if blocked <= 0:
+            return False
+        there = self._there(view, menu.name, share)
+        busy = self._outlook.busy.get((menu.name, share), (0.0, 0))[0] / max(1.0, self._outlook.load)
+        if any(starts) or (stops and busy <= there):
+            return True
+        return chance_above(there, busy) * min(menu.function.keep_alive_s, LASTING_S) <= blocked * menu.cold_s
+
+    def _needs(self, node: str) -> tuple[Pair, Pair]:
+        """What functions that have instances only on this node need, with room for a whole run; and their largest run.
+
+        That is what they use on average; before arrivals are counted, one run of each.
+        """
+        use, rest, largest = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
+        for function in self._roster.only_on(node):
+            menu = self._menus[function]
+            if menu.function.idle_holds == "slice":
+                continue  # its instances keep their room, so nothing can be started in it
+            for busy, option in self._planned(function):
+                for i, held in enumerate(menu.held_by[option]):
+                    use[i] += busy * held
+                    rest[i] = max(rest[i], (1 - min(1.0, busy)) * held)
+                    largest[i] = max(largest[i], held)
+        return (use[0] + rest[0], use[1] + rest[1]), (largest[0], largest[1])
+
+    def _planned(self, function: str) -> list[tuple[float, int]]:
+        """The options that the plan has for a function which is asked for, and how many instances each keeps busy."""
+        if self._plans[0] != self._outlook.version:
+            self._plans = self._outlook.version, {}
+            for (name, _), (busy, option) in self._outlook.busy.items():
+                busy = busy if self._outlook.is_counted else 1.0
+                if busy > 0:
+                    self._plans[1].setdefault(name, []).append((busy, option))
+        return self._plans[1].get(function, [])
 
     def _out_of_the_way(self, view: View, menu: Menu, option: int) -> str | None:
         configuration, kind = menu.options[option]
@@ -202,10 +240,10 @@ class Warming:
                 return node.name
         return None
 
-    def begun(self, menu: Menu, option: int, now: float) -> None:
-        """Note an instance that is being started ahead of need."""
-        self._live(menu.name, menu.vgpus_each[option], now).append((now + menu.cold_s, menu.held_by[option]))
-        self.wake = min(self.wake, now + menu.cold_s + 1e-6)
+    def begun(self, view: View, menu: Menu, option: int, node: str) -> None:
+        """Note the newest instance of a function, which is being started ahead of need."""
+        self._roster.begin(view.instances(menu.name)[-1].id, menu, option, node)
+        self.wake = min(self.wake, view.now + menu.cold_s + 1e-6)
 
     def _spare(self, view: View, function: str) -> int:
         """Instances of a function beyond those that are wanted."""

@@ -51,6 +51,13 @@ class CheckedProvider(VirtualProvider):
                     f"at {self._loop.time():.6f} {vcpus:g} vCPUs and {memory_gb:g} GB are promised on {name}, "
                     f"which has {node.capacity_vcpus:g} and {node.memory_gb:g}"
                 )
+            for number, (vgpus, generations) in self.held_devices(name).items():
+                device = node.devices[number]
+                if vgpus > device.vgpus + _ROUNDING or (device.sharing == "mig" and len(generations) > 1):
+                    self.cluster.violations.append(
+                        f"at {self._loop.time():.6f} {vgpus:g} vGPUs are promised to generations {sorted(generations)} "
+                        f"on device {number} of {name}, which has {device.vgpus:g} ({device.sharing})"
+                    )
 
 
 class _CheckedReports:

@@ -147,6 +147,7 @@ class VirtualNode:
         self.instances: dict[str, VirtualInstance] = {}
         self.session = 0  # the generation of its connection; 0 for none
         self.is_up = True
+        self.has_left = False  # as it was drained; `heal` brings it back, as an operator does
         self.is_leaving = False  # it ends its instances before it dials again
         self.life = 0  # counts its losses: what was planned before is void
         self.frozen_until = self.cut_until = -inf
@@ -211,9 +212,14 @@ class VirtualNode:
             gateway.post(self._cluster.delay_s(), gateway.silent, self.name, session, "its connection was reset")
         self.later(seconds, self._return)
 
+    def leave(self) -> None:
+        """End for good, as an agent whose node was drained."""
+        self._cluster.trace(f"node {self.name} leaves")
+        self.is_up, self.has_left, self.session = False, True, 0
+
     def _return(self) -> None:
         self._cluster.trace(f"node {self.name} is back")
-        self.is_up = True
+        self.is_up, self.has_left = True, False
         self.dial()
 
     def heal(self) -> None:
@@ -222,6 +228,8 @@ class VirtualNode:
         self.frozen_until = min(self.frozen_until, now)
         self.cut_until = min(self.cut_until, now)
         self._thaw()
+        if self.has_left:
+            self._return()
 
     def change(self, vcpus: float, memory_gb: float) -> None:
         """Have other capacities from now on."""

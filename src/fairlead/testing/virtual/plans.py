@@ -18,7 +18,20 @@ _POLICIES = ("fairlead", "fairlead", "fifo", "earliest-deadline", "punctual")
 _SCALERS = (None, None, None, "hpa", "static-replicas")
 
 Kind = Literal[
-    "crash", "crash-step", "freeze", "cut", "lose", "kill", "jump", "deploy", "scale", "give-back", "move", "disk"
+    "crash",
+    "crash-step",
+    "freeze",
+    "cut",
+    "lose",
+    "kill",
+    "jump",
+    "deploy",
+    "scale",
+    "give-back",
+    "move",
+    "disk",
+    "drain",
+    "undrain",
 ]
 _KINDS: tuple[Kind, ...] = (
     "crash",
@@ -37,6 +50,9 @@ _KINDS: tuple[Kind, ...] = (
     "give-back",
     "move",
     "disk",
+    "drain",
+    "drain",
+    "undrain",
 )
 
 

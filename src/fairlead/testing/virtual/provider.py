@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from fairlead.engine.live.contracts import (
+    LEFT,
     Capabilities,
     Exit,
     InstanceSpec,
@@ -140,7 +141,8 @@ class VirtualProvider:
         """No kind of node can be added."""
 
     def shrink(self, node: str) -> None:
-        """A node that is given back simply stays empty."""
+        """A node that is given back stays empty, and is not the gateway's any more."""
+        self.post(self.cluster.delay_s(), self._give_back, node)
 
     def usage(self, key: str) -> Usage:
         """What an instance has used so far."""
@@ -199,6 +201,19 @@ class VirtualProvider:
                 if key not in self._links or self._busy.get(key):
                     vcpus += self._vcpus[key]
         return vcpus, memory_gb
+
+    def held_devices(self, node: str) -> dict[int, tuple[float, set[str]]]:
+        """What is promised of each device of a node: vGPUs of what starts or runs, and which generations are there.
+
+        An idle instance needs no vGPUs, but it is there.
+        """
+        found: dict[int, tuple[float, set[str]]] = {}
+        for key, spec in self._specs.items():
+            if spec.node == node and spec.device >= 0:
+                vgpus, generations = found.get(spec.device, (0.0, set()))
+                is_idle = key in self._links and not self._busy.get(key)
+                found[spec.device] = vgpus + (0.0 if is_idle else spec.vgpus), generations | {key.partition(".")[0]}
+        return found
 
     # --- messages --------------------------------------------------------------------------------------------------
 
@@ -289,6 +304,12 @@ class VirtualProvider:
             self._reports.node_lost(name, reason)
         else:
             self._found.pop(name, None)
+
+    def _give_back(self, name: str) -> None:
+        session = self._sessions.get(name)
+        if session is not None:
+            self.cluster.nodes[name].leave()
+            self.silent(name, session, LEFT)
 
     def changed(self, node: Node) -> None:
         """A node has other capacities."""

@@ -26,7 +26,7 @@ from fairlead.testing.virtual.loop import LifeEndedError, StuckError, run
 from fairlead.testing.virtual.nodes import VirtualCluster
 from fairlead.testing.virtual.plans import FAULTS_S, Call, Fault, Plan, expected, make_app, plan_of
 from fairlead.testing.virtual.provider import VirtualProvider
-from fairlead.testing.virtual.world import Answered, VirtualGateway, VirtualWorld
+from fairlead.testing.virtual.world import Answered, Line, VirtualGateway, VirtualWorld
 from fairlead.workload import PolicyChoice
 
 _PATIENCE_S = 400.0  # after the last fault, until everything must have ended
@@ -94,14 +94,6 @@ class _Client:
         self.id: str | None = None  # once it was acknowledged
         self.final: tuple[int, object] | None = None  # how it ended, as it was told
         self.is_cancelled = False  # the gateway has said so
-
-
-class _Leaving:
-    """A connection whose client may leave."""
-
-    def __init__(self) -> None:
-        self.on_lost: Callable[[], None] | None = None
-        self.is_gone = False
 
 
 class _Simulation:
@@ -263,6 +255,12 @@ class _Simulation:
                 gateway.host.scale("sim", function, None)
             elif fault.kind == "move":
                 gateway.host.move("sim", function, node)
+            elif fault.kind == "drain":
+                gateway.host.drain_node(node)
+            elif fault.kind == "undrain":
+                for draining, state in gateway.host.nodes():
+                    if state in ("moving", "draining"):
+                        gateway.host.undrain_node(draining.name)
 
         try:
             if fault.kind == "deploy":
@@ -316,24 +314,16 @@ class _Simulation:
     async def _serve_sync(self, client: _Client) -> None:
         world, call = self.world, client.call
         assert world is not None
-        connection = _Leaving()
+        line = Line()
         headers = {} if call.deadline_s is None else {"X-Deadline-Ms": f"{call.deadline_s * 1e3:.3f}"}
         if call.leaves_s is not None:
-            world.loop.call_later(call.leaves_s, self._leave, connection)
+            world.loop.call_later(call.leaves_s, line.leave)
         try:
-            answer = await world.send(
-                "POST", f"/v1/workflows/{call.workflow}", {"input": call.value}, headers, connection
-            )
+            answer = await world.send("POST", f"/v1/workflows/{call.workflow}", {"input": call.value}, headers, line)
         except LifeEndedError:
             self._count("connection lost")
             return
         self._check_answer(client, answer)
-
-    @staticmethod
-    def _leave(connection: _Leaving) -> None:
-        connection.is_gone = True
-        if connection.on_lost is not None:
-            connection.on_lost()
 
     async def _serve_async(self, client: _Client) -> None:
         call = client.call

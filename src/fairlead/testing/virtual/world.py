@@ -18,7 +18,7 @@ from fairlead.engine.live.callbacks import AllowList, Courier
 from fairlead.engine.live.clock import Clock
 from fairlead.engine.live.gateway.app import Gateway
 from fairlead.engine.live.gateway.connections import Census
-from fairlead.engine.live.gateway.exchange import Connection, Exchange
+from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.inbox import Inbox
 from fairlead.engine.live.gateway.intake import Intake
 from fairlead.engine.live.gateway.metrics import Meter
@@ -100,14 +100,12 @@ class VirtualGateway:
         await self.journal.close()
         await self.host.close()
 
-    async def answer(
-        self, method: str, path: str, body: object, headers: Mapping[str, str], connection: Connection | None
-    ) -> Answered:
-        """What the gateway answers to a request. Runs as a part of its life."""
+    async def answer(self, method: str, path: str, body: object, headers: Mapping[str, str], line: "Line") -> Answered:
+        """What the gateway answers to a request. Runs as a part of its life; a client that is cancelled leaves."""
         found = {name.lower().encode(): value.encode() for name, value in headers.items()}
         if body is not None:
             found[b"content-type"] = b"application/json"
-        exchange = Exchange(method, path, b"", found, connection)
+        exchange = Exchange(method, path, b"", found, line)
         if body is not None:
             exchange.take(msgspec.json.encode(body))
         reply: Reply
@@ -116,7 +114,13 @@ class VirtualGateway:
         except Problem as problem:
             reply = self.gateway.refusal(exchange, problem)
         else:
-            reply = await self.gateway.answer(exchange)
+            answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            self.gateway.begin(exchange, lambda _, reply: None if answered.done() else answered.set_result(reply))
+            try:
+                reply = await answered
+            except asyncio.CancelledError:
+                line.leave()
+                raise
         return Answered(reply.status, bytes(reply.body))
 
     def _broken(self, error: Exception) -> None:
@@ -125,6 +129,20 @@ class VirtualGateway:
         self.world.faults.append(error)
         self.world.trace(f"{self.life.name} is broken: {error!r}")
         self.world.loop.call_soon(self.life.end, context=self.world.cluster.context)
+
+
+class Line:
+    """The connection of a client, which may leave before it is answered."""
+
+    def __init__(self) -> None:
+        self.on_lost: Callable[[], None] | None = None
+        self.is_gone = False
+
+    def leave(self) -> None:
+        """Leave: what was asked for is cancelled."""
+        self.is_gone = True
+        if self.on_lost is not None:
+            self.on_lost()
 
 
 class VirtualWorld:
@@ -229,13 +247,13 @@ class VirtualWorld:
         path: str,
         body: object = None,
         headers: Mapping[str, str] = {},
-        connection: Connection | None = None,
+        line: "Line | None" = None,
     ) -> Answered:
         """One request. LifeEndedError if there is no gateway, or it ends before it answers."""
         gateway = self.gateway
         if gateway is None or not gateway.is_serving:
             raise LifeEndedError("there is no gateway")
-        return await gateway.life.ask(gateway.answer(method, path, body, headers, connection))
+        return await gateway.life.ask(gateway.answer(method, path, body, headers, line or Line()))
 
     # --- for gateways ----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,10 +23,12 @@ from fairlead.workload.arrivals import (
     UniformInterval,
     scale_counts,
 )
-from fairlead.workload.azure import MinuteTrace, read_trace
 from fairlead.workload.parse.load import rate_for_load
 from fairlead.workload.parse.reader import Check, Section, choice, integer, number, one_of_names, text
 from fairlead.workload.streams import OpenLoop, Share, Window
+
+if TYPE_CHECKING:
+    from fairlead.workload.azure import MinuteTrace
 
 MAX_ARRIVALS = 1e9  # of one entry: beyond, the instants alone take more memory than a machine has
 
@@ -47,7 +50,7 @@ class Setting:
     cluster: Cluster | None
     folder: Path
     complete: bool
-    traces: dict[Path, MinuteTrace] = field(default_factory=dict)
+    traces: dict[Path, "MinuteTrace"] = field(default_factory=dict)
 
 
 Parse = Callable[[Section, str, Setting], OpenLoop | ClosedLoop | None]
@@ -256,8 +259,10 @@ def _azure(entry: Section, workflow: str, setting: Setting) -> OpenLoop | Closed
     return MinuteCounts(workflow, counts, **values)  # type: ignore[arg-type]
 
 
-def _trace(setting: Setting, path: Path) -> MinuteTrace:
+def _trace(setting: Setting, path: Path) -> "MinuteTrace":
     if path not in setting.traces:
+        from fairlead.workload.azure import read_trace  # noqa: PLC0415 - who serves needs no table library
+
         setting.traces[path] = read_trace(path)
     return setting.traces[path]
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import Bounds, Cluster, Node
-from fairlead.workload.azure import MinuteTrace
 from fairlead.workload.parse.arrivals import Setting, parse_arrivals
 from fairlead.workload.parse.cluster import parse_cluster
 from fairlead.workload.parse.document import describe, parse_document, plain_copy
@@ -18,6 +18,9 @@ from fairlead.workload.parse.reader import Check, Section, a_name, choice, integ
 from fairlead.workload.parse.source import Document, read_source, shipped_scenarios
 from fairlead.workload.parse.workflows import parse_workflows
 from fairlead.workload.scenario import DecisionTime, NodeFault, PolicyChoice, PressureChange, Scenario, Sweep
+
+if TYPE_CHECKING:
+    from fairlead.workload.azure import MinuteTrace
 
 __all__ = ["CheckPolicy", "Document", "load_scenario", "parse_scenario", "scenario_points", "shipped_scenarios"]
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from functools import cache
+from typing import TypeVarTuple
 
 from fairlead.engine.live.callbacks import CallbackRefusedError, Courier
-from fairlead.engine.live.gateway import apps, asynchronous, calls, health, inference, openfaas
+from fairlead.engine.live.gateway import apps, asynchronous, calls, health, inference, nodes, openfaas
 from fairlead.engine.live.gateway.auth import Guard
 from fairlead.engine.live.gateway.endpoints import Endpoint, Router, is_plain_path
 from fairlead.engine.live.gateway.exchange import Exchange
@@ -24,10 +26,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *calls.ENDPOINTS,
     *asynchronous.ENDPOINTS,
     *apps.ENDPOINTS,
+    *nodes.ENDPOINTS,
     *inference.ENDPOINTS,
     *openfaas.ENDPOINTS,
     *health.ENDPOINTS,
 )
+
+Ts = TypeVarTuple("Ts")
 
 _log = logging.getLogger("fairlead.gateway")
 
@@ -53,6 +58,7 @@ class Gateway:
         self.document, self.page, self._router = _of_endpoints()
         self._courier = courier
         self.guard = Guard(settings.token)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def is_draining(self) -> bool:
@@ -82,17 +88,39 @@ class Gateway:
                 self.guard.check(exchange.headers)
         check_coding(exchange.headers)
 
-    async def answer(self, exchange: Exchange) -> Reply:
-        """The answer to a request that was admitted and is complete."""
-        assert exchange.endpoint is not None
+    def begin(self, exchange: Exchange, respond: Callable[[Exchange, Reply], None]) -> None:
+        """Have a request that was admitted and is complete answered: `respond` is called once, perhaps at once."""
+        endpoint = exchange.endpoint
+        assert endpoint is not None
+        exchange.respond = respond
         try:
-            return await exchange.endpoint.handler(self, exchange)
-        except Problem as problem:
-            return self.refusal(exchange, problem)
-        except Exception:
-            _log.exception("%s %s (request id %s)", exchange.method, exchange.path, exchange.request_id.decode())
-            failure = Problem(500, "internal", "The gateway failed on this request; its log has the cause.")
-            return self.refusal(exchange, failure)
+            if endpoint.direct is not None and endpoint.direct(self, exchange):
+                return
+        except Exception as error:
+            respond(exchange, self.failure(exchange, error))
+            return
+        self.follow(exchange, endpoint.handler, self, exchange)
+
+    def follow(self, exchange: Exchange, work: Callable[[*Ts], Awaitable[Reply]], *arguments: *Ts) -> None:
+        """Answer with what this work gives, in a task of its own."""
+        task = asyncio.get_running_loop().create_task(self._finish(exchange, work, *arguments))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, exchange: Exchange, work: Callable[[*Ts], Awaitable[Reply]], *arguments: *Ts) -> None:
+        try:
+            reply = await work(*arguments)
+        except Exception as error:
+            reply = self.failure(exchange, error)
+        exchange.respond(exchange, reply)
+
+    def failure(self, exchange: Exchange, error: Exception) -> Reply:
+        """The answer to a request whose handler raised this."""
+        if not isinstance(error, Problem):
+            what = f"{exchange.method} {exchange.path} (request id {exchange.request_id.decode()})"
+            _log.error("%s", what, exc_info=error)
+            error = Problem(500, "internal", "The gateway failed on this request; its log has the cause.")
+        return self.refusal(exchange, error)
 
     def refusal(self, exchange: Exchange, problem: Problem) -> Reply:
         """A problem in the form that the endpoint's clients expect."""

@@ -114,6 +114,11 @@ def reading_bytes(host: Served, value: Value) -> int:
     return max(size, _SMALL_BYTES + 1) if is_elsewhere(value) else size
 
 
+def is_small(host: Served, value: Value) -> bool:
+    """Whether a value is read on the event loop itself."""
+    return reading_bytes(host, value) <= _SMALL_BYTES if type(value) is not bytes else len(value) <= _SMALL_BYTES
+
+
 async def off_loop(size_bytes: int, work: Callable[..., R], *arguments: object) -> R:
     """What this work gives; in a thread if it has much to do, so that others are answered meanwhile."""
     if size_bytes <= _SMALL_BYTES:

@@ -1,20 +1,22 @@
 """`POST /v1/workflows/{name}`: run a workflow and wait for its answer."""
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from math import isinf
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from fairlead.engine.live.gateway.asynchronous import Acceptance, accept, prefers_async
-from fairlead.engine.live.gateway.bodies import deadline_s, json_form, off_loop, read_json, reading_bytes, to_value
+from fairlead.engine.live.gateway.bodies import deadline_s, is_small, json_form, read_json, to_value
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.replies import Reply
 from fairlead.engine.live.gateway.schemas import Answered, Call
 from fairlead.engine.live.gateway.served import Accepted, Served
-from fairlead.engine.live.values import Ending, LostValueError
+from fairlead.engine.live.values import Ending, LostValueError, to_json
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.app import Gateway
@@ -24,59 +26,89 @@ T = TypeVar("T")
 _calls = msgspec.json.Decoder(Call)
 
 
-async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
-    """Run a workflow; with `Prefer: respond-async`, accept it only."""
+def call(gateway: "Gateway", exchange: Exchange) -> bool:
+    """Run a workflow; False with `Prefer: respond-async`."""
     if b"prefer" in exchange.headers and prefers_async(exchange):
-        return await accept(gateway, exchange)
-    gateway.intake.full_name(exchange.names[0])  # an unknown workflow is told before a faulty body
+        return False
+    name = exchange.names[0]
+    gateway.intake.full_name(name)  # an unknown workflow is told before a faulty body
     body = read_json(exchange, _calls, gateway.settings.max_containers)
-    ticket, ending = await gateway.intake.run(
-        exchange.names[0],
+    gateway.intake.begin(
+        name,
         to_value(body.input),
         deadline_s=deadline_s(exchange, body.deadline_ms, None),
         budget_usd=body.budget_usd,
         connection=exchange.connection,
+        done=partial(_ended, gateway, exchange),
     )
-    return await answered(gateway.host, ticket, ending)
+    return True
 
 
-async def answered(host: Served, ticket: Accepted, ending: Ending) -> Reply:
-    """The answer of a request that ended."""
-    id = b"%b-%d-%d" % (ticket.app.encode(), ticket.generation, ticket.request)
+def _ended(gateway: "Gateway", exchange: Exchange, ticket: Accepted, ending: Ending) -> None:
+    """Answer a request that ended: at once, unless its answer is so large that others would wait for it."""
+    host = gateway.host
+    if ending.value is not None and not is_small(host, ending.value):
+        gateway.follow(exchange, _answered, host, ticket, ending)
+        return
     try:
-        output = await output_json(host, ending)
-    except Problem as problem:
-        problem.id = id.decode()
-        raise
+        reply = _reply(ticket, ending, output_now(host, ending, to_json))
+    except Exception as error:
+        reply = gateway.failure(exchange, _told(error, ticket))
+    exchange.respond(exchange, reply)
+
+
+async def _answered(host: Served, ticket: Accepted, ending: Ending) -> Reply:
+    """The answer of a request whose output is large."""
+    size = 0 if ending.value is None else host.size_bytes(ending.value)
+    try:
+        return _reply(ticket, ending, await output(host, ending, json_form(size)))
+    except Exception as error:
+        raise _told(error, ticket) from None
+
+
+def _reply(ticket: Accepted, ending: Ending, output: bytes) -> Reply:
     allowed_s = ending.deadline - ending.arrival
-    head = b'{"id":"%b","output":' % id
-    tail = b',"latency_ms":%.3f,"deadline_ms":%b,"in_time":%b}' % (
+    body = b'{"id":"%b-%d-%d","output":%b,"latency_ms":%.3f,"deadline_ms":%b,"in_time":%b}' % (
+        ticket.app.encode(),
+        ticket.generation,
+        ticket.request,
+        output,
         ending.latency_s * 1e3,
         b"null" if isinf(allowed_s) else b"%.3f" % (allowed_s * 1e3),
         b"true" if ending.is_in_time else b"false",
     )
-    return Reply(200, head + output + tail)
+    return Reply(200, body)
 
 
-async def output_json(host: Served, ending: Ending) -> bytes:
-    """What a completed request gave, as JSON; Problem for any other end."""
-    size = 0 if ending.value is None else host.size_bytes(ending.value)
-    try:
-        return await output(host, ending, json_form(size))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Problem(502, "no_json_form", f"The answer has no JSON form: {error}.") from None
+def _told(error: Exception, ticket: Accepted) -> Exception:
+    """What the client is told of an error: of its own request, and of an output that has no JSON form."""
+    if isinstance(error, TypeError | ValueError | RecursionError):
+        error = Problem(502, "no_json_form", f"The answer has no JSON form: {error}.")
+    if isinstance(error, Problem):
+        error.id = f"{ticket.app}-{ticket.generation}-{ticket.request}"
+    return error
 
 
-async def output(host: Served, ending: Ending, form: Callable[[object], T]) -> T:
-    """What a completed request gave, brought into this form; Problem for any other end.
-
-    A large answer is read and formed in a thread, and freed in any case.
-    """
+def output_now(host: Served, ending: Ending, form: Callable[[object], T]) -> T:
+    """What a completed request gave, brought into this form and freed; Problem for any other end."""
     value = ending.value
     if ending.outcome != "completed" or value is None:
         raise refusal(ending)
     try:
-        return await off_loop(reading_bytes(host, value), lambda: form(host.read(value)))
+        return form(host.read(value))
+    except LostValueError as error:
+        raise _lost(str(error)) from None
+    finally:
+        host.release(value)
+
+
+async def output(host: Served, ending: Ending, form: Callable[[object], T]) -> T:
+    """The same, where a large answer is read and formed in a thread."""
+    value = ending.value
+    if value is None or is_small(host, value):
+        return output_now(host, ending, form)
+    try:
+        return await asyncio.to_thread(lambda: form(host.read(value)))
     except LostValueError as error:
         raise _lost(str(error)) from None
     finally:
@@ -84,7 +116,7 @@ async def output(host: Served, ending: Ending, form: Callable[[object], T]) -> T
 
 
 def _lost(because: str) -> Problem:
-    return Problem(503, "value_lost", f"A node was lost: {because}.", reason=because, retry_after_s=1.0)
+    return Problem(503, "value_lost", f"Data of the request was lost: {because}.", reason=because, retry_after_s=1.0)
 
 
 def refusal(ending: Ending) -> Problem:
@@ -117,9 +149,10 @@ ENDPOINTS = (
     Endpoint(
         "POST",
         "/v1/workflows/{name}",
-        call,
+        accept,
         "Run a workflow and wait for its answer",
         "Workflows",
+        direct=call,
         body=Call,
         headers=("X-Deadline-Ms", "Prefer"),
         answers={

@@ -38,6 +38,8 @@ class Endpoint:
         errors: Statuses that give an error body. What every endpoint may give is added by the document.
         headers: Names of the request headers it reads.
         is_open: Whether it needs no token.
+        direct: Tried before the handler, which runs in a task: answers by `exchange.respond`, now or later, or gives
+            False and leaves the request to the handler.
     """
 
     method: str
@@ -50,6 +52,7 @@ class Endpoint:
     body: Any = None
     headers: tuple[str, ...] = ()
     is_open: bool = False
+    direct: Callable[["Gateway", Exchange], bool] | None = None
     description: str = ""
 
     @property

@@ -6,7 +6,7 @@ from itertools import count
 from secrets import token_hex
 from typing import TYPE_CHECKING, Protocol
 
-from fairlead.engine.live.gateway.replies import Headers, Reply
+from fairlead.engine.live.gateway.replies import Reply
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.endpoints import Endpoint
@@ -15,6 +15,10 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/=+-]{1,128}").fullmatch
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}").fullmatch
 _RUN = token_hex(6).encode()  # so that ids we make differ between runs of the gateway
 _NUMBERS = count(1)
+
+
+def _nowhere(exchange: "Exchange", reply: Reply) -> None:
+    raise AssertionError("nothing takes the answer")
 
 
 class Connection(Protocol):
@@ -50,6 +54,7 @@ class Exchange:
         "query",
         "reply",
         "request_id",
+        "respond",
         "traceparent",
     )
 
@@ -74,12 +79,27 @@ class Exchange:
         self.endpoint: Endpoint | None = None
         self.names: tuple[str, ...] = ()  # what stands in the path where its template has a name, in order
         self.reply: Reply | None = None  # known before the body is: a refusal
+        self.respond: Callable[[Exchange, Reply], None] = _nowhere  # takes the answer; set before a handler runs
         self.held_bytes = 0  # of its body
         self._parts: list[bytes | bytearray] = []  # the first, and all others together
         given = headers.get(b"x-request-id")
         self.request_id = given if given and _REQUEST_ID(given) else b"%b-%x" % (_RUN, next(_NUMBERS))
         trace = headers.get(b"traceparent")
         self.traceparent = trace if trace and _TRACEPARENT(trace) else None
+
+    def again(self) -> "Exchange":
+        """Another request with the same head, without a body. It shares the headers, which do not change any more."""
+        other = Exchange(
+            self.method,
+            self.path,
+            self.query,
+            self.headers,
+            self.connection,
+            keep_alive=self.keep_alive,
+            is_old=self.is_old,
+        )
+        other.endpoint, other.names = self.endpoint, self.names
+        return other
 
     def header(self, name: bytes) -> str | None:
         """A header's value, by its name in lower case."""
@@ -112,10 +132,3 @@ class Exchange:
         held, self.held_bytes = self.held_bytes, 0
         self._parts.clear()
         return held
-
-    def echoed(self) -> Headers:
-        """Headers of the answer that repeat what the request said."""
-        headers: Headers = [(b"x-request-id", self.request_id)]
-        if self.traceparent is not None:
-            headers.append((b"traceparent", self.traceparent))
-        return headers

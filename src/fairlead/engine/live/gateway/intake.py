@@ -30,7 +30,7 @@ class Intake:
         self._max_result_bytes = settings.max_result_bytes
         self._full_names: dict[str, str] = {}
         self._maps: set[str] = set()  # full names of workflows that map over their input
-        self._open: dict[asyncio.Future[Ending], Accepted] = {}
+        self._callers: set[Caller] = set()
         self.refresh()
 
     def refresh(self) -> None:
@@ -78,7 +78,7 @@ class Intake:
         if not self.host.is_ready:
             raise Problem(503, "not_ready", "The app is still starting.", retry_after_s=0.5)
 
-    async def run(
+    def begin(
         self,
         workflow: str,
         value: bytes,
@@ -86,11 +86,16 @@ class Intake:
         deadline_s: float | None,
         budget_usd: float | None,
         connection: Connection | None,
-    ) -> tuple[Accepted, Ending]:
-        """Run one request to its end. If the client leaves meanwhile, the request is cancelled."""
+        done: Callable[[Accepted, Ending], None],
+    ) -> "Caller":
+        """Take a request whose caller waits; `done` is called once, later. Problem if it cannot be taken.
+
+        If the client leaves meanwhile, the request is cancelled.
+        """
         full = self.full_name(workflow)
         self.require_ready()
-        self.check_input(full, value)
+        if full in self._maps:
+            self.check_input(full, value)
         if not self.inbox.enter(full):
             self.tallies.turned_away(full)
             raise Problem(
@@ -100,25 +105,14 @@ class Intake:
                 reason="inbox-full",
                 retry_after_s=self.inbox.retry_after_s(),
             )
-        waiting: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        host = self.host
-
-        def done(ending: Ending) -> None:
-            ending = self._within_limit(ending)
-            self.inbox.leave(full)
-            self.tallies.ended(full, ending)
-            if not waiting.done():
-                waiting.set_result(ending)
-            elif ending.value is not None:
-                host.release(ending.value)
-
+        caller = Caller(self, full, connection, done)
         try:
-            ticket = host.submit(
+            caller.ticket = self.host.submit(
                 full,
                 value,
                 deadline_s=deadline_s,
                 budget_usd=budget_usd,
-                done=done,
+                done=caller.ended,
                 late_limit_s=self._late_limit_s,
             )
         except BaseException as error:
@@ -130,25 +124,51 @@ class Intake:
             if isinstance(error, HeldAtZeroError):
                 raise Problem(503, "held_at_zero", str(error), reason="held-at-zero", retry_after_s=5.0) from None
             raise
-        self._open[waiting] = ticket
+        self._callers.add(caller)
         if connection is not None:
-            connection.on_lost = lambda: host.cancel(ticket)
+            connection.on_lost = caller.cancel
             if connection.is_gone:
-                host.cancel(ticket)
+                caller.cancel()
+        return caller
+
+    async def run(
+        self,
+        workflow: str,
+        value: bytes,
+        *,
+        deadline_s: float | None,
+        budget_usd: float | None,
+        connection: Connection | None,
+    ) -> tuple[Accepted, Ending]:
+        """Run one request to its end, as `begin` does. Cancelling the wait cancels the request."""
+        waiting: asyncio.Future[tuple[Accepted, Ending]] = asyncio.get_running_loop().create_future()
+
+        def done(ticket: Accepted, ending: Ending) -> None:
+            if not waiting.done():
+                waiting.set_result((ticket, ending))
+            elif ending.value is not None:
+                self.host.release(ending.value)
+
+        caller = self.begin(
+            workflow, value, deadline_s=deadline_s, budget_usd=budget_usd, connection=connection, done=done
+        )
         try:
-            return ticket, await waiting
+            return await waiting
         except asyncio.CancelledError:
-            host.cancel(ticket)
+            caller.cancel()
             raise
-        finally:
-            del self._open[waiting]
-            if connection is not None:
-                connection.on_lost = None
+
+    def ended(self, caller: "Caller", ending: Ending) -> Ending:
+        """Let go of a request whose caller waits, and bound its answer."""
+        ending = self._within_limit(ending)
+        self._callers.discard(caller)
+        self.inbox.leave(caller.workflow)
+        return ending
 
     def cancel_all(self) -> None:
         """Give up every request whose caller waits: each gets an answer that says so."""
-        for ticket in list(self._open.values()):
-            self.host.cancel(ticket)
+        for caller in list(self._callers):
+            caller.cancel()
 
     def start(
         self,
@@ -173,18 +193,58 @@ class Intake:
 
     def _within_limit(self, ending: Ending) -> Ending:
         """The same ending, or a failure if its answer is too large: the answer is then freed without being decoded."""
-        if ending.value is None:
+        value = ending.value
+        if value is None or (type(value) is bytes and len(value) <= self._max_result_bytes):
             return ending
         try:
-            size = self.host.size_bytes(ending.value)
+            size = self.host.size_bytes(value)
         except OSError as error:  # something outside removed it from shared memory
             reason = f"the answer is gone from shared memory: {error.strerror}"
             return msgspec.structs.replace(ending, outcome="failed", value=None, reason=reason)
         if size <= self._max_result_bytes:
             return ending
-        self.host.release(ending.value)
+        self.host.release(value)
         reason = f"the answer has {size} bytes, and max_result_bytes is {self._max_result_bytes}"
         return msgspec.structs.replace(ending, outcome="failed", value=None, reason=reason, code="result_too_large")
+
+
+class Caller:
+    """One request whose caller waits for its end.
+
+    Args:
+        intake: Took the request.
+        workflow: Its full name.
+        connection: Where the caller is; None if it cannot leave.
+        done: Called once, with the request's ticket and its end.
+    """
+
+    __slots__ = ("_connection", "_done", "_intake", "ticket", "workflow")
+
+    ticket: Accepted  # set before the request can end
+
+    def __init__(
+        self,
+        intake: Intake,
+        workflow: str,
+        connection: Connection | None,
+        done: Callable[[Accepted, Ending], None],
+    ) -> None:
+        self._intake = intake
+        self.workflow = workflow
+        self._connection = connection
+        self._done = done
+
+    def ended(self, ending: Ending) -> None:
+        """The request has ended."""
+        ending = self._intake.ended(self, ending)
+        if self._connection is not None:
+            self._connection.on_lost = None
+        self._done(self.ticket, ending)
+        self._intake.tallies.ended(self.workflow, ending)
+
+    def cancel(self) -> None:
+        """End the request, unless it has ended."""
+        self._intake.host.cancel(self.ticket)
 
 
 def unfit(error: InputError) -> Problem:

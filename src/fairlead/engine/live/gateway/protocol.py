@@ -6,6 +6,7 @@ requests sent ahead, the time that a request may take to arrive. `docs/design/ha
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
@@ -19,6 +20,7 @@ from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.heads import check_head, request_target
 from fairlead.engine.live.gateway.inbox import Room
 from fairlead.engine.live.gateway.problems import Problem
+from fairlead.engine.live.gateway.repeats import KnownHead, known_head
 from fairlead.engine.live.gateway.replies import Reply
 from fairlead.engine.live.gateway.settings import Settings
 
@@ -31,6 +33,7 @@ _SMALL_CHUNKS = 2048  # chunks that may be as small as they like
 _SOON_READ = 64 << 10  # a refused body of this size is read to its end, and the connection stays
 _MOST_DISCARDED = 64 << 20  # bytes that are read past an answer, so that a client that still sends gets to read it
 _LINGER_S = 2.0
+_log = logging.getLogger("fairlead.gateway")
 
 
 class _Refused(Exception):  # noqa: N818 - raised through the parser to stop it
@@ -56,7 +59,8 @@ class HttpConnection(asyncio.Protocol):
         self._incoming: Exchange | None = None  # its head is complete, its body is not
         self._current: Exchange | None = None  # in work
         self._queue: deque[Exchange] = deque()  # complete; each waits for the answer before its own
-        self._task: asyncio.Task[None] | None = None
+        self._last: Exchange | None = None  # the last that was completed by the bytes which are being parsed
+        self._known: KnownHead | None = None
         self._last_words: Problem | None = None  # what the client is told once all before it is answered
         self._is_deaf = False  # whatever comes now is not parsed
         self._is_lingering = False
@@ -105,7 +109,7 @@ class HttpConnection(asyncio.Protocol):
                 self._room.give_back(exchange.drop_body())
         self._incoming = None
         self._queue.clear()
-        self._parser = None
+        self._parser = self._last = self._known = None
         self._transport = None
         self.expires_at = inf
         if self.on_lost is not None:
@@ -134,8 +138,12 @@ class HttpConnection(asyncio.Protocol):
         if self._is_deaf:
             self._discard(len(data))
             return
+        is_first = self._current is None and not self._is_receiving and not self._is_write_paused
+        if is_first and self._known is not None and self._known.fits(data) and self._repeat(data):
+            return
         self._in_segment = 0
         self._overhead += len(data)
+        self._last = None
         try:
             self._feed(data)
             if self._is_receiving:
@@ -155,6 +163,20 @@ class HttpConnection(asyncio.Protocol):
             return
         if self._queue:
             self._read(False)
+        elif is_first and self._last is not None and self._in_segment == 1 and not self._is_receiving:
+            self._known = known_head(data, self._body_bytes, self._last)
+            self._last = None
+
+    def _repeat(self, data: bytes) -> bool:
+        """Take a request whose head is known; False if there is no room for its body."""
+        assert self._known is not None
+        exchange, body = self._known.repeat(data)
+        if not self._room.take(len(body)):
+            return False
+        if body:
+            exchange.take(body)
+        self._work(exchange)
+        return True
 
     def _feed(self, data: bytes) -> None:
         assert self._parser is not None
@@ -296,6 +318,7 @@ class HttpConnection(asyncio.Protocol):
         exchange, self._incoming = self._incoming, None
         if exchange is None:
             return  # it was answered while its body was on its way
+        self._last = exchange
         if not exchange.keep_alive:
             self._is_deaf = True
         if self._current is None and not self._is_write_paused:
@@ -329,15 +352,16 @@ class HttpConnection(asyncio.Protocol):
             self._respond(exchange, exchange.reply)
             return
         self._connections.works(self)
-        self._task = self._loop.create_task(self._handle(exchange))
+        self._gateway.begin(exchange, self._take_reply)
 
-    async def _handle(self, exchange: Exchange) -> None:
+    def _take_reply(self, exchange: Exchange, reply: Reply) -> None:
+        """Send the answer to the request in work. May be called while the runtime acts: it raises nothing."""
+        self._room.give_back(exchange.drop_body())
         try:
-            reply = await self._gateway.answer(exchange)
-        finally:
-            self._room.give_back(exchange.drop_body())
-            self._task = None
-        self._respond(exchange, reply)
+            self._respond(exchange, reply)
+        except Exception:
+            _log.exception("answering %s %s", exchange.method, exchange.path)
+            self._leave_at_once()
 
     def _refuse_incoming(self, problem: Problem) -> None:
         """Answer a request whose body has not arrived: at once, unless other answers come before or little is left."""
@@ -408,15 +432,14 @@ class HttpConnection(asyncio.Protocol):
     def _write_reply(self, exchange: Exchange, reply: Reply) -> None:
         """Send an answer in one write."""
         connections = self._connections
+        status, body, headers, content_type = reply
         parts = [
-            _STATUS_LINE[reply.status],
-            b"date: ",
-            connections.date,
-            b"\r\ncontent-type: ",
-            reply.content_type,
-            b"\r\ncontent-length: %d\r\n" % len(reply.body),
+            b"%bdate: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
+            % (_STATUS_LINE[status], connections.date, content_type, len(body), exchange.request_id)
         ]
-        for name, value in (*exchange.echoed(), *reply.headers):
+        if exchange.traceparent is not None:
+            parts.append(b"traceparent: %b\r\n" % exchange.traceparent)
+        for name, value in headers:
             if name == b"connection":
                 exchange.keep_alive = False
             else:
@@ -429,8 +452,8 @@ class HttpConnection(asyncio.Protocol):
             parts.append(b"connection: keep-alive\r\n")
         parts.append(b"\r\n")
         if exchange.method != "HEAD":
-            parts.append(reply.body)
-        connections.census.answered(reply.status)
+            parts.append(body)
+        connections.census.answered(status)
         self._write(b"".join(parts))
 
     def _write(self, data: bytes) -> None:

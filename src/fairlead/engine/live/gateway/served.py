@@ -10,6 +10,7 @@ from typing import Protocol
 from fairlead.app.manifest import Manifest, WorkflowSpec
 from fairlead.engine.live.status import Status
 from fairlead.engine.live.values import Ending, Value
+from fairlead.model import Node
 
 
 class Accepted(Protocol):
@@ -93,6 +94,18 @@ class Served(Protocol):
 
     def move(self, app: str, function: str, node: str) -> None:
         """Bring the instances of a function to a node, without losing a request."""
+        ...
+
+    def drain_node(self, node: str) -> None:
+        """Let a node take no more work, and leave; UnknownNameError, or DrainError if it cannot be."""
+        ...
+
+    def undrain_node(self, node: str) -> None:
+        """Let a node be used again; UnknownNameError, or DrainError if it is not being drained."""
+        ...
+
+    def nodes(self) -> tuple[tuple[Node, str], ...]:
+        """All nodes, each with its state: up, moving, draining or leaving."""
         ...
 
     def status(self) -> Status:

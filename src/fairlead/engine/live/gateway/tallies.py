@@ -75,10 +75,9 @@ class Tallies:
             tally.buckets[bisect_left(tally.bounds_s, latency_s)] += 1
         elif outcome in ("rejected", "dropped"):
             tally.refusals[code_of(ending)] += 1
-        cause = ending.cause
-        if cause is None:
+        if ending.is_in_time:
             tally.in_time += 1
-        elif cause != "cancelled":  # the client's own doing is no violation
+        elif (cause := ending.cause) is not None and cause != "cancelled":  # the client's own doing is no violation
             tally.late[cause] += 1
 
     def turned_away(self, workflow: str) -> None:

@@ -36,9 +36,11 @@ class Asked:
     def check(self, message: Ready | Failed | Done) -> None:
         """Raise ValueError for times that cannot be, and for what is no value of the instance's node."""
         if isinstance(message, Done):
-            _check_times(message.work_s, message.transfer_s)
+            if not (0 <= message.work_s < inf and 0 <= message.transfer_s < inf):
+                _check_times(message.work_s, message.transfer_s)
             for result in message.results:
-                self._check_value(result.value, _MOST_DEPTH)
+                if type(result.value) is not bytes:
+                    self._check_value(result.value, _MOST_DEPTH)
         elif isinstance(message, Ready):
             _check_times(message.load_s, message.setup_s)
 

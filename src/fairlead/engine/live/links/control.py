@@ -9,6 +9,7 @@ import msgspec
 from fairlead.engine.live.contracts import Exit, InstanceSpec
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links.messages import Attach, Read, Refused
+from fairlead.engine.live.objects import Place
 from fairlead.model import Node
 
 MOST_CODE_BYTES = 1 << 26
@@ -46,7 +47,8 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
     The agent keeps the instances whose keys are in `keep` and ends the others. `epoch` counts gateways: values that
     were made for another epoch are of no use to this one. An agent that hears nothing for `silence_s` dials again; one
-    that finds no gateway for `adoption_s` ends its instances.
+    that finds no gateway for `adoption_s` ends its instances. `store` is where values go on their way to other nodes;
+    None where nodes read them from each other.
     """
 
     epoch: int
@@ -54,6 +56,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=0):
     beat_s: float
     silence_s: float
     adoption_s: float
+    store: Place | None = None
 
 
 class Start(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -105,6 +108,26 @@ class Forget(msgspec.Struct, frozen=True, array_like=True, tag=8):
     keep: tuple[str, ...]
 
 
+class Share(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """Copy a value of the agent's node into the object store, as the object of this number; `Shared` follows."""
+
+    ticket: int
+    number: int
+    name: str
+
+
+class Bring(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """Copy an object into the node's own store, where its instances can read it; `Brought` follows."""
+
+    ticket: int
+    number: int
+    size: int
+
+
+class Leave(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """The node was drained: the agent ends."""
+
+
 # --- from an agent -------------------------------------------------------------------------------------------------
 
 
@@ -148,9 +171,24 @@ class Changed(msgspec.Struct, frozen=True, array_like=True, tag=8):
     node: Node
 
 
+class Shared(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """A value is in the object store; an `error` says why it is not."""
+
+    ticket: int
+    error: str = ""
+
+
+class Brought(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """A value is in the node's own store, under this reference; an `error` says why it is not."""
+
+    ticket: int
+    value: str = ""
+    error: str = ""
+
+
 First = Hello | Attach | Read
-ToAgent = Welcome | Refused | Start | Stop | Resize | Beat | Piece | Release | Forget
-FromAgent = Gone | ResizeRefused | Beating | Fetch | Said | Changed
+ToAgent = Welcome | Refused | Start | Stop | Resize | Beat | Piece | Release | Forget | Share | Bring | Leave
+FromAgent = Gone | ResizeRefused | Beating | Fetch | Said | Changed | Shared | Brought
 
 first: msgspec.msgpack.Decoder[First] = msgspec.msgpack.Decoder(First)
 to_agent: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)

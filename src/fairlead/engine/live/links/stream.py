@@ -109,6 +109,7 @@ class StreamLink:
         self._asked = Asked(home)
         self._reports: LinkReports | None = None
         self._waiting: list[Message] = []
+        self._carried_s: dict[int, float] = {}  # by batch: what its inputs took to get to the instance's node
 
     def open(self, reports: LinkReports) -> None:
         """Pass messages on, those first that came before."""
@@ -135,7 +136,16 @@ class StreamLink:
                 self._late(message)
                 return
             self._asked.take(message)
-            message = Done(message.batch, message.work_s, message.results, 0, message.transfer_s)  # as it was asked for
+            transfer_s = message.transfer_s + self._carried_s.pop(message.batch, 0.0)
+            message = Done(message.batch, message.work_s, message.results, 0, transfer_s)  # as it was asked for
+        self.tell(message)
+
+    def carried(self, batch: int, seconds: float) -> None:
+        """Note what it took to bring the inputs of a batch, which its answer adds to its own time of transfer."""
+        self._carried_s[batch] = seconds
+
+    def tell(self, message: Message) -> None:
+        """Pass a message on to whoever has opened this link, or will."""
         if self._reports is None:
             self._waiting.append(message)
         else:
@@ -146,4 +156,5 @@ class StreamLink:
         self.generation = generation
         self._reports = None
         self._waiting.clear()
+        self._carried_s.clear()
         self._asked.clear()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TypeVar
 
+from fairlead.engine.core.events import NodeDraining
 from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.instances import Instances
 from fairlead.engine.live.values import Result, Value
@@ -59,6 +60,20 @@ class Bench:
 
     def node_changed(self, node: Node) -> None:
         """Measuring goes on where it began."""
+
+    def node_draining(self, event: NodeDraining) -> None:
+        """Measuring goes on where it began."""
+
+    def node_reopened(self, node: Node) -> None:
+        """Measuring goes on where it began."""
+
+    def is_moving(self, node: str) -> bool:
+        """Nothing is started elsewhere."""
+        return False
+
+    def has_left(self, node: str) -> bool:
+        """What is measured stays where it is."""
+        return False
 
     def node_lost(self, name: str, reason: str) -> None:
         """Nothing that runs there is heard of again."""

@@ -66,7 +66,8 @@ async def measure(
     """
     bench = Bench(instances, perf_counter)
     others = OthersMeter()
-    await instances.open(bench)
+    instances.claim(bench)
+    await instances.open()
     try:
         found, skipped = await _Session(manifest, bench, effort, watch).measure(functions)
     finally:

@@ -29,6 +29,7 @@ from fairlead.engine.live.links.stream import Stream
 from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
 from fairlead.engine.live.node.agent import NodeAgent
 from fairlead.engine.live.node.code import CodeFolder
+from fairlead.engine.live.node.passing import Passing
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.wire import Begin, Dial, frame
 from fairlead.model import Node
@@ -81,6 +82,7 @@ class AgentService:
         self._hub = Hub(order.token, served, log, self._store)
         self._agent = NodeAgent(self._ended, limits=order.limits)
         self._code = CodeFolder(order.folder / "code", lambda fetch: self._say(fetch))
+        self._passing = Passing(self._store, lambda message: self._say(message))
         self._specs: dict[str, InstanceSpec] = {}  # of instances that run, or wait for their code
         self._leashes: dict[str, socket.socket] = {}
         self._errors: dict[str, str] = {}  # by instance that is stopped: why
@@ -89,25 +91,28 @@ class AgentService:
         self._offered: tuple[str, ...] = ()  # keys of the instances in the last `Hello`
         self._epoch = 0
         self._heard_at = 0.0
+        self._left = asyncio.Event()
         self._told: dict[str, Usage] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until told to stop. RefusedError if the first gateway refuses the token."""
+        """Serve until told to stop, or drained by the gateway. RefusedError if the first gateway refuses the token."""
         self._loop = asyncio.get_running_loop()
         self._hub.open(self._listening)
         self._agent.add([self._order.node])
         serving = self._loop.create_task(self._serve())
         stopping = self._loop.create_task(stop.wait())
+        leaving = self._loop.create_task(self._left.wait())
         try:
-            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((serving, stopping, leaving), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
                 serving.result()
         finally:
-            for task in (serving, stopping):
+            for task in (serving, stopping, leaving):
                 task.cancel()
-            await asyncio.gather(serving, stopping, return_exceptions=True)
+            await asyncio.gather(serving, stopping, leaving, return_exceptions=True)
             if self._stream is not None:
                 self._stream.close()
+            await self._passing.close()
             await self._agent.close()
             await self._hub.close()
             self._store.close()
@@ -230,11 +235,19 @@ class AgentService:
                     self._store.delete(name)
         elif isinstance(message, control.Forget):
             self._store.forget(message.pid, message.keep)
+        elif isinstance(message, control.Leave):
+            self._log(f"the gateway at {self._order.join} has drained node {self._order.node.name}: this agent ends")
+            self._left.set()
+        elif isinstance(message, control.Share):
+            self._passing.share(message)
+        elif isinstance(message, control.Bring):
+            self._passing.bring(message)
 
     def _take_welcome(self, welcome: control.Welcome, stream: Stream) -> None:
         if self._epoch not in (0, welcome.epoch):
             self._store.clear()  # the requests that these values belonged to begin anew
         self._epoch, self._welcome, self._stream = welcome.epoch, welcome, stream
+        self._passing.begin(welcome.store, welcome.epoch)
         self._told = {}
         for key in self._offered:
             if key not in self._specs:  # it ended after `Hello`, when nothing could be said of it

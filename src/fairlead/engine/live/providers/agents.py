@@ -20,7 +20,7 @@ from time import time
 
 import msgspec
 
-from fairlead.engine.live.contracts import Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
+from fairlead.engine.live.contracts import LEFT, Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links import control
 from fairlead.engine.live.links.address import bound_address, parse_address
@@ -29,6 +29,8 @@ from fairlead.engine.live.links.hub import Hub
 from fairlead.engine.live.links.messages import PIECE_BYTES, Attached, Refused, pack
 from fairlead.engine.live.links.reading import Reader
 from fairlead.engine.live.links.stream import Stream, StreamLink
+from fairlead.engine.live.objects import Objects
+from fairlead.engine.live.providers.carrying import CarriedLink, Carrier
 from fairlead.engine.live.spread import GATEWAY_HOME, SpreadValues
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.wire import Done
@@ -116,6 +118,7 @@ class AgentProvider:
         log: Gets a line for everything worth knowing.
         reading: TLS of the end that reads values from agents.
         timing: Heartbeat and adoption.
+        objects: Large values go from node to node through it; None to read them from the nodes that made them.
     """
 
     def __init__(
@@ -129,6 +132,7 @@ class AgentProvider:
         *,
         reading: ssl.SSLContext | None = None,
         timing: Timing = Timing(),
+        objects: Objects | None = None,
     ) -> None:
         store.home = GATEWAY_HOME
         self._listening = listening
@@ -137,7 +141,8 @@ class AgentProvider:
         self._timing = timing
         self._hub = Hub(token, tls, log, store, self._hello, self._attach)
         self._reader = Reader(agent_credential(token), reading)
-        self.values = SpreadValues(store, self._reader, self._release, self._is_home)
+        self._carrier = None if objects is None else Carrier(objects, self._tell, self._release, log)
+        self.values = SpreadValues(store, self._reader, self._release, self._is_home, self._carrier)
         self._agents: dict[str, _Agent] = {}
         self._instances: dict[str, _Instance] = {}
         self._early: dict[str, Stream] = {}  # instances that dialled before their agent did
@@ -166,6 +171,9 @@ class AgentProvider:
         self._loop = asyncio.get_running_loop()
         former = self._read_state()
         self._epoch = max(former.epoch + 1, int(time()))  # the clock, where the state was lost
+        self.values.open(self._loop)
+        if self._carrier is not None:
+            self._carrier.open(self._epoch)
         self._hub.open(self._listening)
         self._beating = self._loop.create_task(self._beat())
         with suppress(TimeoutError):
@@ -225,7 +233,11 @@ class AgentProvider:
         """Agents join when they are started; this cannot start one."""
 
     def shrink(self, node: str) -> None:
-        """An agent stays until it is ended."""
+        """Have the agent of a node end."""
+        agent = self._agents.get(node)
+        if agent is not None:
+            agent.stream.ended = lambda reason: self._lose(agent, LEFT)
+            agent.send(control.Leave())
 
     def usage(self, key: str) -> Usage:
         """What the agent said last, at most two seconds ago."""
@@ -255,6 +267,8 @@ class AgentProvider:
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
+        if self._carrier is not None:
+            await self._carrier.close()
         await self._hub.close()
         self._reader.close()
 
@@ -279,7 +293,8 @@ class AgentProvider:
         keys = tuple(running.spec.key for running in hello.instances)
         keep = () if self._is_open else keys
         timing = self._timing
-        agent.send(control.Welcome(self._epoch, keep, timing.beat_s, 2 * timing.silence_s, timing.adoption_s))
+        store = None if self._carrier is None else self._carrier.objects.place
+        agent.send(control.Welcome(self._epoch, keep, timing.beat_s, 2 * timing.silence_s, timing.adoption_s, store))
         if owed := self._owed.pop(node.name, None):
             agent.send(control.Release(tuple(owed)))
         agent.leftover = set(keys) - set(keep)
@@ -363,6 +378,9 @@ class AgentProvider:
                 self._reports.resize_refused(message.key, message.vcpus, message.reason)
         elif isinstance(message, control.Fetch):
             self._note_fetch(agent, message)
+        elif isinstance(message, control.Shared | control.Brought):
+            if self._carrier is not None:
+                self._carrier.answered(agent.node.name, message, agent.home)
         elif isinstance(message, control.Said):
             self._log(f"node {agent.node.name}: {_plain(message.line[:_MOST_TEXT])}")
         elif isinstance(message, control.Changed) and message.node.name == agent.node.name:
@@ -379,6 +397,8 @@ class AgentProvider:
             return
         del self._agents[name]
         agent.stream.abort()
+        if self._carrier is not None:
+            self._carrier.lost(name)
         for key in [key for key, instance in self._instances.items() if instance.spec.node == name]:
             instance = self._instances.pop(key)
             if instance.link is not None and instance.stream is not None:
@@ -441,7 +461,11 @@ class AgentProvider:
         instance = self._instances[key]
         agent = self._agents[instance.spec.node]
         generation = self._generation()
-        link = StreamLink(stream.send, generation, self._drop, agent.home)
+        link = (
+            StreamLink(stream.send, generation, self._drop, agent.home)
+            if self._carrier is None
+            else CarriedLink(self._carrier, agent.node.name, stream.send, generation, self._drop, agent.home)
+        )
         instance.link, instance.stream, instance.was_attached = link, stream, True
         stream.heard = link.heard
         stream.ended = lambda reason: self._cut(key, instance, reason)
@@ -515,6 +539,12 @@ class AgentProvider:
     def _agent_of(self, key: str) -> _Agent | None:
         instance = self._instances.get(key)
         return None if instance is None else self._agents.get(instance.spec.node)
+
+    def _tell(self, node: str, message: control.ToAgent) -> bool:
+        agent = self._agents.get(node)
+        if agent is not None:
+            agent.send(message)
+        return agent is not None
 
     def _joined(self) -> list[str]:
         return [name for name, agent in self._agents.items() if agent.has_joined]

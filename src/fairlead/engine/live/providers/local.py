@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from fairlead.engine.live.contracts import Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
+from fairlead.engine.live.contracts import LEFT, Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links.pair import PairLink
 from fairlead.engine.live.node import NodeAgent
@@ -115,6 +115,7 @@ class LocalProvider:
 
     def shrink(self, node: str) -> None:
         """Nothing runs there any more: there is nothing else to give back."""
+        self._loop.call_soon(self._reports.node_lost, node, LEFT)
 
     def usage(self, key: str) -> Usage:
         """What an instance has used so far."""
