@@ -32,7 +32,7 @@ def on(host, *arrivals, seconds=1.0, vcpus=1, warm=1, **options):
 
 @pytest.mark.parametrize(
     ("policy", "digest"),
-    [("fairlead", "8e3d068acd7d8b6f"), ("esg", "ef38460eeedba234")],
+    [("fifo", "0b1f03f75e6587d9"), ("esg", "ef38460eeedba234")],
 )
 def test_without_a_host_records_are_what_they_were_to_the_byte(policy, digest):
     recording = simulate(load_scenario("quickstart", overrides={"duration_s": 3, "warmup_s": 0}), policy, seed=3)
