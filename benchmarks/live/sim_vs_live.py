@@ -1,6 +1,6 @@
 """Does the simulator foresee what really happens? A live run at several loads, each replayed under its own policy.
 
-    python benchmarks/live/sim_vs_live.py [--policy punctual --policy fifo] [--seconds 15]
+    python benchmarks/live/sim_vs_live.py [--policy fairlead --policy fifo] [--seconds 15]
 
 Capacity is the closed loop of 32 users, measured first for each policy. Every load gets a fresh `fairlead serve`; its
 records are then replayed in the simulator with another seed, and must show p50 within 10 %, p99 within 25 %, and the
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0, help="per load")
     parser.add_argument("--near", type=int, default=NEAR, help="among how many batches of about the same time to draw")
     given = parser.parse_args()
-    policies = given.policy or ["punctual", "fifo"]
+    policies = given.policy or ["fairlead", "fifo"]
     print("policy      load   in time live/sim       p50 live/sim          p99 live/sim          off        exact")
     is_good = True
     for policy in policies:

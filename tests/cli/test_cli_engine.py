@@ -85,14 +85,14 @@ def test_a_run_is_long_from_200_000_invocations_on():
 
 @pytest.mark.usefixtures("every_run_is_long")
 def test_without_a_choice_a_long_run_is_compiled_where_that_is_possible():
-    found = results(*SHORT, "-p", "fifo", "-p", "punctual")
+    found = results(*SHORT, "-p", "fifo", "-p", "fairlead")
     assert [one["engine"] for one in found] == ["compiled", "python"]
 
 
 @pytest.mark.usefixtures("every_run_is_long")
 def test_the_table_says_which_engine_it_was():
-    printed = simulate(*SHORT, "-p", "fifo", "-p", "punctual").stdout
-    assert "Run by the compiled engine: fifo. The Python engine did: punctual.\n" in printed
+    printed = simulate(*SHORT, "-p", "fifo", "-p", "fairlead").stdout
+    assert "Run by the compiled engine: fifo. The Python engine did: fairlead.\n" in printed
     assert "Run by the compiled engine.\n" in simulate(*SHORT, "-p", "fifo").stdout
 
 
@@ -110,7 +110,7 @@ def test_where_machine_code_cannot_be_kept_only_who_insists_on_it_is_refused(mon
 
 
 def test_what_is_not_covered_is_refused_before_anything_runs():
-    done = simulate(*SHORT, "-p", "fifo", "-p", "punctual", "--engine", "compiled", "--json", "all.json", code=2)
+    done = simulate(*SHORT, "-p", "fifo", "-p", "fairlead", "--engine", "compiled", "--json", "all.json", code=2)
     assert done.stderr.startswith("Error: The compiled engine does not cover quickstart: it has no rule for the policy")
     assert "--engine python" in done.stderr
     assert "Simulating" not in done.stderr

@@ -358,7 +358,7 @@ def status_of(name: str) -> Status:
     served = AppStatus(
         name="shop",
         generation=1,
-        policy="punctual",
+        policy="fairlead",
         uptime_s=1.0,
         draining=0,
         refused_actions=0,

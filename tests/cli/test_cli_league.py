@@ -159,7 +159,7 @@ def test_a_policy_that_takes_too_long_is_shown_and_fails_the_league(touchy):
 
 def test_an_app_is_told_which_policy_and_how_much_load(folder):
     (folder / "small.py").write_text(APP)
-    done = invoke("small.py", "-p", "fifo", "-p", "punctual", "--load", "0.25,8", "--seeds", "1", "--jobs", "1")
+    done = invoke("small.py", "-p", "fifo", "-p", "fairlead", "--load", "0.25,8", "--seeds", "1", "--jobs", "1")
     assert done.exit_code == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert "small.py is not measured, so its times are assumed" in text

@@ -315,7 +315,7 @@ def test_auto_gives_the_same_records_for_a_short_run_whoever_does_it():
     assert automatic.invocations.equals(compiled.invocations)
 
 
-@pytest.mark.parametrize("policy", ["esg", "punctual", "fifo-types"])
+@pytest.mark.parametrize("policy", ["esg", "clockwork", "fifo-types"])
 def test_a_policy_without_a_compiled_rule_is_refused_by_name(policy):
     with pytest.raises(UncoveredError, match=f"{policy}|{type(make_policy(policy)).__name__}"):
         simulate(scenario(), policy, engine="compiled")

@@ -43,10 +43,10 @@ class TestBench:
     def test_equal_settings_are_run_once_and_seeds_may_differ(self, tmp_path):
         scenario = shipped("batched-stage", 1.0, SHORT)
         settings = [
-            Setting(name=name, load=1.0, scenario=scenario, seeds={"fifo": 1, "punctual": 2}) for name in ("a", "b")
+            Setting(name=name, load=1.0, scenario=scenario, seeds={"fifo": 1, "least-loaded": 2}) for name in ("a", "b")
         ]
         one, other = measure(settings, 60.0, lambda share, text: None)
-        assert {policy: len(found) for policy, found in one.items()} == {"fifo": 1, "punctual": 2}
+        assert {policy: len(found) for policy, found in one.items()} == {"fifo": 1, "least-loaded": 2}
         assert one == other
         assert len(list(tmp_path.glob("*/*.json"))) == 3
         assert failures(settings, [one, other]) == []

@@ -129,7 +129,7 @@ def test_stages_are_run_as_often_as_the_simulator_runs_them(name):
     assert needed == ran
 
 
-@pytest.mark.parametrize("policy", ["punctual", "earliest-deadline", "fairlead", "clockwork"])
+@pytest.mark.parametrize("policy", ["earliest-deadline", "fairlead", "clockwork"])
 @pytest.mark.parametrize("name", ["table-4.1", "batched-stage", "mig-changing-mix"])
 def test_no_dispatcher_is_above_it(name, policy):
     """At three times the load, where it is below 1."""

@@ -75,7 +75,7 @@ def test_a_run_beyond_its_limit_is_too_slow_and_the_league_goes_on(tmp_path):
     assert [one.status for one in later.outcomes.values()] == ["done"]
 
 
-@pytest.mark.parametrize("policy", ["fifo", "earliest-deadline", "punctual"])
+@pytest.mark.parametrize("policy", ["fifo", "earliest-deadline", "fairlead"])
 @pytest.mark.parametrize("load", [1.0, 5.0])
 def test_figures_are_those_of_a_whole_simulation(policy, load):
     """A run that ends at the last deadline has the attainment of one that works everything off."""

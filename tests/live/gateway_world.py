@@ -384,7 +384,7 @@ def running(host, state: Path, *, journal: dict | None = None, **settings) -> It
         gateway.stop()
 
 
-def wait_until(claim: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def wait_until(claim: Callable[[], bool], timeout_s: float = 300.0) -> None:
     """Wait for something to become true."""
     end = monotonic() + timeout_s
     pause = threading.Event()

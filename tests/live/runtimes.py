@@ -121,7 +121,7 @@ async def local_instances(path, cluster, store, log, *, emulated=None, max_items
         store.close()
 
 
-async def until(holds: Callable[[], bool], limit_s: float = 60.0) -> None:
+async def until(holds: Callable[[], bool], limit_s: float = 300.0) -> None:
     """Wait until something holds."""
     for _ in range(int(limit_s / 0.02)):
         if holds():

@@ -73,7 +73,7 @@ def test_an_app_whose_setup_fails_ends_serve_with_the_reason(tmp_path, text, why
     )
     served = Serving(app, tmp_path / "state")
     try:
-        assert served.process.wait(60) == 1
+        assert served.process.wait(300) == 1
         assert why in served.err
         assert "Traceback" not in served.err.partition("its last output")[0]
     finally:
@@ -117,7 +117,7 @@ def test_at_the_end_open_requests_are_answered_and_new_ones_refused(tmp_path):
         connection.close()
         hold.unlink()
         assert Counter(call.result().status for call in open_calls) == {200: 6}
-        assert world.process.wait(60) == 0
+        assert world.process.wait(300) == 0
     with serving(app, tmp_path / "state", "--policy", "fifo") as again:
         assert again.wait_for_end(accepted)["state"] == "completed"
 
@@ -159,7 +159,7 @@ def test_ctrl_c_in_a_terminal_reaches_all_processes_and_is_one_request_to_end(tm
         connection.close()
         hold.unlink()
         assert call.result().status == 200
-        assert world.process.wait(60) == 0
+        assert world.process.wait(300) == 0
 
 
 # --- apps under load -----------------------------------------------------------------------------------------------

@@ -163,10 +163,10 @@ def test_the_live_run_is_replayed_exactly_and_under_other_policies(shop):
     exact = cli("replay", ".fairlead/app", "--exact", cwd=folder)
     assert exact.returncode == 0, exact.stdout + exact.stderr
     assert exact.stdout.startswith("Identical: ")
-    done = cli("replay", ".fairlead", "-p", "fifo", "-p", "punctual", "--json", "-", cwd=folder)
+    done = cli("replay", ".fairlead", "-p", "fifo", "-p", "earliest-deadline", "--json", "-", cwd=folder)
     assert done.returncode == 0, done.stderr
     recorded, *replayed = json.loads(done.stdout)["results"]
-    assert [result["policy"] for result in (recorded, *replayed)] == ["fairlead", "fifo", "punctual"]
+    assert [result["policy"] for result in (recorded, *replayed)] == ["fairlead", "fifo", "earliest-deadline"]
     assert {result["completed"] for result in (recorded, *replayed)} == {5}
 
 

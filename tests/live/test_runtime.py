@@ -12,7 +12,7 @@ from fairlead.model import Node
 from fairlead.testing.virtual import Traits
 
 
-@pytest.mark.parametrize("policy", ["fifo", "fairlead", "earliest-deadline", "punctual"])
+@pytest.mark.parametrize("policy", ["fifo", "fairlead", "earliest-deadline"])
 def test_every_composition_gives_what_plain_python_would(policy):
     async def test():
         async with served(COMPOSED, policy) as app:

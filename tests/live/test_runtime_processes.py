@@ -86,11 +86,15 @@ def test_garbage_on_the_output_does_no_harm(tmp_path):
 
 
 def test_a_killed_instance_loses_nothing_and_is_replaced(tmp_path):
-    source = """
+    source = f"""
         import time
+        from pathlib import Path
         @app.function(warm=1)
         def slow(x):
-            time.sleep(0.3)
+            begun = Path({str(tmp_path / "begun")!r})
+            if not begun.exists():
+                begun.touch()
+                time.sleep(50)  # until it is killed
             return x
         app.workflow("slow", slow)
     """
@@ -98,7 +102,8 @@ def test_a_killed_instance_loses_nothing_and_is_replaced(tmp_path):
     async def test():
         async with served(tmp_path, source) as app:
             _, future = app.begin("slow", 5)
-            await until(lambda: app.runtime.tally.functions()[0].busy == 1)
+            await until((tmp_path / "begun").exists)
+            assert app.runtime.tally.functions()[0].busy == 1
             (pid,) = app.pids("slow")
             os.kill(pid, signal.SIGKILL)
             ending = await asyncio.wait_for(future, 60)

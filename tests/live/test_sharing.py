@@ -10,7 +10,6 @@ from fairlead.engine.live.host import Options
 from fairlead.model import Node
 from fairlead.testing.virtual import Traits, VirtualWorld, run, sleep
 from fairlead.testing.virtual.checks import CheckedProvider
-from fairlead.workload import PolicyChoice
 
 STAGES_S = (0.025, 0.075)
 CAPACITY_RPS = 20.0  # of a node of two vCPUs
@@ -60,18 +59,17 @@ async def load(world, workflow, rate_rps, seconds, seed, begin_s=0.0):
     return in_time / seconds
 
 
-def serve(tmp_path, apps, body, *, on=None, policy=None, **options):
+def serve(tmp_path, apps, body, *, on=None, **options):
     """Run `body(world)` against a gateway with these apps; nothing may have been promised twice."""
 
     async def main():
-        choice = None if policy is None else PolicyChoice(name=policy)
         world = VirtualWorld(
             tmp_path,
             apps,
             [on or node()],
             traits=QUIET,
             provider=CheckedProvider,
-            options=Options(policy=choice, **options),
+            options=Options(**options),
             settings={"max_open": 5000},
         )
         await world.start()
@@ -94,12 +92,11 @@ def goodput(tmp_path, apps, rates, seconds=15.0, **options):
     return serve(tmp_path, apps, body, **options)
 
 
-@pytest.mark.parametrize("policy", ["fairlead", "punctual"])
-def test_two_apps_at_three_times_the_capacity_each_get_nearly_half(tmp_path, policy):
-    (alone,) = goodput(tmp_path / "alone", {"one": app_of("one", "first")}, {"first": 3 * CAPACITY_RPS}, policy=policy)
+def test_two_apps_at_three_times_the_capacity_each_get_nearly_half(tmp_path):
+    (alone,) = goodput(tmp_path / "alone", {"one": app_of("one", "first")}, {"first": 3 * CAPACITY_RPS})
     rates = dict.fromkeys(("first", "second"), 3 * CAPACITY_RPS)
     apps = {"one": app_of("one", "first"), "two": app_of("two", "second")}
-    each = goodput(tmp_path / "two", apps, rates, policy=policy)
+    each = goodput(tmp_path / "two", apps, rates)
     assert min(each) >= 0.45 * alone
 
 

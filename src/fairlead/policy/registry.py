@@ -48,7 +48,6 @@ BUILT_IN: Mapping[str, str] = {
     "mqfq-sticky": "fairlead.policy.kaas.mqfq_sticky:MqfqSticky",
     "orion": "fairlead.policy.orion.policy:Orion",
     "pard": "fairlead.policy.pard.policy:Pard",
-    "punctual": "fairlead.policy.punctual.policy:Punctual",
     "queue-workers": "fairlead.policy.queue_workers:QueueWorkers",
     "simppo": "fairlead.policy.simppo.policy:Simppo",
     "static-placement": "fairlead.policy.static_placement:StaticPlacement",

@@ -6,12 +6,12 @@ _PERCENTILE = 0.95
 _STEP = 0.05
 
 
-def widened(spread: float, ratio: float, percentile: float = _PERCENTILE) -> float:
+def widened(spread: float, ratio: float) -> float:
     """The spread after one more observation, whose ratio to the mean is given; at least 1.
 
-    A step up for each observation above it and a small one down for each below balance where the share `percentile`
-    lies below. How far above does not matter, so that one odd run moves it as little as any other.
+    A step up for each observation above it and a small one down for each below balance where 95 % of them
+    lie below. How far above does not matter, so that one odd run moves it as little as any other.
     """
     if ratio > spread:
-        return spread * (1 + _STEP * percentile)
-    return max(1.0, spread * (1 - _STEP * (1 - percentile)))
+        return spread * (1 + _STEP * _PERCENTILE)
+    return max(1.0, spread * (1 - _STEP * (1 - _PERCENTILE)))

@@ -10,6 +10,7 @@ from fairlead.policy.fairlead.admission import Admission, Run
 from fairlead.policy.fairlead.ground import Ground, Sensitivity
 from fairlead.policy.fairlead.menu import Menu, Supply
 from fairlead.policy.fairlead.outlook import GRID, Outlook, headcount
+from fairlead.policy.fairlead.roster import Roster
 from fairlead.profile import Estimate, Row, Table
 from fairlead.testing import cluster, declared, scenario, site_of
 
@@ -410,7 +411,7 @@ class TestPace:
     def test_the_pace_of_a_node_follows_its_last_batches(self):
         """Each batch at twice the expected time takes 12 % of the way: 1.12, then 1.2256."""
         on = cluster(2)
-        ground = Ground(on.nodes, Supply(on))
+        ground = Ground(on.nodes, Supply(on), Roster())
         menu = menu_of([Row(seconds=1.0)], on=on)
         paces = []
         for _ in range(2):
@@ -421,7 +422,7 @@ class TestPace:
 
     def test_the_part_of_a_node_is_that_of_its_vcpus_or_of_its_devices(self):
         on = cluster(1, vcpus=0, vgpus=4, devices=2, kind="gpu", beside=cluster(1, vcpus=8))
-        ground = Ground(on.nodes, Supply(on))
+        ground = Ground(on.nodes, Supply(on), Roster())
         cpu = menu_of([Row(vcpus=2, seconds=1.0)], on=on)
         gpu = menu_of([Row(vcpus=0, vgpus=2, seconds=1.0)], on=on)
         assert ground.part("n0", cpu, 0) == 0.25

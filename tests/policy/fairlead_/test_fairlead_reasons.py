@@ -11,16 +11,18 @@ from fairlead.model import Configuration
 from fairlead.policy.fairlead import reasons
 from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.menu import Menu, Supply
-from fairlead.testing import cluster, scenario, site_of
+from fairlead.policy.fairlead.roster import Roster
+from fairlead.testing import cluster, declared, scenario, site_of
 
 BOTH = np.array([True, True])
 
 
 def test_a_note_is_the_same_whether_sizes_are_given_as_whole_numbers_or_not():
-    notes = [
-        str(reasons.Started("f", Configuration(vcpus=vcpus), "plain", 0.1, 1.0, 1, 0.0, 1.0, [1.0, 1.0]))
-        for vcpus in (2, 2.0)
-    ]
+    notes = []
+    for vcpus in (2, 2.0):
+        site = site_of(scenario(declared(1.0, configurations=(Configuration(vcpus=vcpus),))))
+        menu = Menu(site.functions["f"], site.profiles["f"], site.cluster, Supply(site.cluster))
+        notes.append(str(reasons.Started("f", *menu.told[0], 0.1, 1.0, 1, 0.0, 1.0, [1.0, 1.0])))
     assert notes[0] == notes[1]
 
 
@@ -88,7 +90,7 @@ def test_the_slowest_node_of_a_kind_is_named_unless_it_is_the_one():
     """Paces follow with a weight of 0.12: after one run of three times its time, 1 + 0.12 x 2."""
     site = site_of(scenario(1.0, on=cluster(3, vcpus=4)))
     supply = Supply(site.cluster)
-    ground = Ground(site.cluster.nodes, supply)
+    ground = Ground(site.cluster.nodes, supply, Roster())
     menu = Menu(site.functions["f"], site.profiles["f"], site.cluster, supply)
     assert ground.slowest("plain", "n0") is None
     ground.observe("n1", menu, 0.0, 3.0)

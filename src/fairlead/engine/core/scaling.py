@@ -375,6 +375,8 @@ class Replicas:
         for _ in range(found.target - len(living)):
             if self._create(found) is None:
                 self.is_short = True
+                if not found.instances and self._controller.pool.endings is not None:  # live, and it cannot run at all
+                    self._is_squeezed = True
                 return
         surplus = len(living) - found.target
         # The unready go first, then the idle, then those at work; the youngest of each.

@@ -76,10 +76,15 @@ def displaced(
         return None
     oldest = _oldest(waiting)
     needy = [oldest[each.function] for each in found if each.target and not each.instances and each.function in oldest]
-    resting = [(oldest.get(each.function, _NEVER), i) for each in found for i in each.resting() if _has_rested(i, now)]
+    resting = [
+        (oldest.get(each.function, _NEVER), len(each.living()) > 1, -i.id, i)
+        for each in found
+        for i in each.resting()
+        if _has_rested(i, now)
+    ]
     if not needy or not resting:
         return None
-    since, instance = max(resting, key=lambda pair: (pair[0], -pair[1].id))
+    since, *_, instance = max(resting, key=lambda each: each[:3])
     return instance if since > min(needy) else None
 
 

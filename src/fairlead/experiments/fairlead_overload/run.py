@@ -70,7 +70,8 @@ def _figures(rows: Rows) -> tuple[Figure, ...]:
 
 def _figure(name: str, rows: Rows) -> Figure:
     done = select(rows, status="done")
-    policies = sorted({row["policy"] for row in done}, key=lambda policy: (policy != OURS, -_last(done, policy)))
+    named = dict.fromkeys(row["policy"] for row in done)  # in one order, so that equals are drawn alike in every run
+    policies = sorted(named, key=lambda policy: (policy != OURS, -_last(done, policy)))
     lines = {policy: [_point(row) for row in select(done, policy=policy)] for policy in policies}
     title = f"Answers in time per second against load, {name}"
     svg = line_figure(title, lines, x_label="load, times the scenario's arrivals", y_label="goodput /s", is_log_x=True)

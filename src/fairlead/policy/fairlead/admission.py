@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
@@ -80,7 +81,8 @@ class Admission:
     def __init__(self, outlook: Outlook, without: frozenset[str] = frozenset()) -> None:
         self._outlook = outlook
         self._without = without
-        self.running: set[Run] = set()
+        self._ends: list[tuple[float, int, Run]] = []  # of runs, a heap; those that are over leave when they are first
+        self._begun = 0
         self.held: Pair = (0.0, 0.0)  # by runs
         self._held_by: dict[str, Pair] = dict.fromkeys(outlook.flows, (0.0, 0.0))
         self._open: dict[int, _Open] = {}
@@ -170,14 +172,25 @@ class Admission:
 
     def begin(self, run: Run) -> None:
         """Count what a run takes from now on."""
-        self.running.add(run)
+        self._begun += 1
+        self._forget_ended()
+        heappush(self._ends, (run.end, self._begun, run))
         self._hold(run.step.workflow, *run.held)
 
     def end(self, run: Run) -> None:
         """A run has given back what it took."""
-        self.running.discard(run)
         cpu, gpu = run.held
         self._hold(run.step.workflow, -cpu, -gpu)
+
+    def soonest(self, now: float) -> float:
+        """When the first of the runs is expected to end; `now` if there is none."""
+        self._forget_ended()
+        return self._ends[0][0] if self._ends else now
+
+    def _forget_ended(self) -> None:
+        ends = self._ends
+        while ends and not ends[0][2].is_open:
+            heappop(ends)
 
     def _hold(self, workflow: str, cpu: float, gpu: float) -> None:
         held, own = self.held, self._held_by[workflow]

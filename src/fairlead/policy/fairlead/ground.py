@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from fairlead.model import Configuration, Node
 from fairlead.policy.base import NodeChange, View
 from fairlead.policy.fairlead.menu import Menu, Pair, Supply
+from fairlead.policy.fairlead.nodes import UNEVEN, Ranking
+from fairlead.policy.fairlead.roster import Roster
 
 _FOLLOW = 0.12  # weight of the newest batch in the pace of its node
-_UNEVEN = 1.15  # a pace from which on a node is avoided where there are others
 _MOST_SLOWDOWN = 0.7  # a run is not started beside others that would make it take this share longer, or more
 _PRIOR = 20.0  # observations that the declared sensitivity counts for
 _FORGET = 0.99
@@ -43,11 +44,13 @@ class Sensitivity:
 class Ground:
     """The nodes that are up, by kind, with their paces and what of them is in use by own runs."""
 
-    def __init__(self, nodes: Iterable[Node], supply: Supply, without: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, nodes: Iterable[Node], supply: Supply, roster: Roster, without: frozenset[str] = frozenset()
+    ) -> None:
         self._supply = supply
+        self._roster = roster
         self._without = without
         self._nodes = {node.name: node for node in nodes}
-        self._by_kind: dict[str, list[str]] = {}
         self.pace = dict.fromkeys(self._nodes, 1.0)
         self.busy = dict.fromkeys(self._nodes, 0.0)  # share of vCPUs, or of vGPUs where a node has no vCPUs
         self._slow = 0
@@ -56,9 +59,11 @@ class Ground:
         self._arrange()
 
     def _arrange(self) -> None:
-        self._by_kind = {kind: [] for kind in self._supply.kinds}
+        names: dict[str, list[str]] = {kind: [] for kind in self._supply.kinds}
         for node in self._nodes.values():
-            self._by_kind[node.kind].append(node.name)
+            names[node.kind].append(node.name)
+        self._by_kind = {kind: Ranking(own, self.pace, self.busy) for kind, own in names.items()}
+        self._full = sum([self.busy[name] >= node.overcommit - 1e-9 for name, node in self._nodes.items()])
         self._is_plain = len(self._supply.kinds) == 1
         # Where idle instances may be evicted, a start leaves no more room than before; MIG devices may be cut anew.
         self._only_fills = not any(device.sharing == "mig" for node in self._nodes.values() for device in node.devices)
@@ -77,7 +82,7 @@ class Ground:
         if is_changed:
             self._arrange()
             self._supply.count(self._nodes.values())
-            self._slow = sum(self.pace[name] > _UNEVEN for name in self._nodes)
+            self._slow = sum(self.pace[name] > UNEVEN for name in self._nodes)
 
     def look_again(self) -> None:
         """Forget what found no node: room was given back since. What is started only takes more."""
@@ -86,7 +91,18 @@ class Ground:
     @property
     def is_full(self) -> bool:
         """Whether own runs take all vCPUs of all nodes, so that nothing more can be started."""
-        return all(self.busy[name] >= node.overcommit - 1e-9 for name, node in self._nodes.items())
+        return self._full == len(self._nodes)
+
+    def use(self, name: str, busy: float) -> None:
+        """Note which share of a node own runs use from now on."""
+        node = self._nodes.get(name)
+        if node is None:  # it was lost; if it comes back, what it still runs counts
+            self.busy[name] = busy
+            return
+        before, full = self.busy[name], node.overcommit - 1e-9
+        self.busy[name] = busy
+        self._full += (busy >= full) - (before >= full)
+        self._by_kind[node.kind].changed.add(name)
 
     def kind(self, node: str) -> str | None:
         """The kind of a node that is up; None of any other."""
@@ -123,14 +139,16 @@ class Ground:
         if node in self.pace and "pace" not in self._without:
             before = self.pace[node]
             self.pace[node] = after = before + _FOLLOW * (min(ratio, 4.0) - before)
-            self._slow += (after > _UNEVEN) - (before > _UNEVEN)
+            self._slow += (after > UNEVEN) - (before > UNEVEN)
+            if node in self._nodes:
+                self._by_kind[self._nodes[node].kind].changed.add(node)
 
     def slowest(self, kind: str, node: str) -> tuple[str, float] | None:
         """The node of a kind with the highest pace, and the pace; None if no other than this is avoided for it."""
         if not self._slow:
             return None
-        found = max((name for name in self._by_kind[kind]), key=self.pace.__getitem__)
-        return (found, self.pace[found]) if found != node and self.pace[found] > _UNEVEN else None
+        found = self._by_kind[kind].slowest()
+        return None if found is None or found[0] == node else found
 
     def find(self, view: View, menu: Menu, option: int, *, is_warm: bool, evicts: bool, left_s: float) -> str | None:
         """A node where an option would be done within `left_s` seconds; None if there is none.
@@ -170,40 +188,44 @@ class Ground:
 
     def is_closed(self, menu: Menu, *, is_warm: bool, evicts: bool) -> bool:
         """Whether it is known in this look that no option of a function finds a node: so, or started cold."""
-        if menu.blocked.count(self._look) == len(menu.blocked):
+        look, blocked, looked = self._look, menu.blocked, menu.nowhere[2 * is_warm + evicts]
+        if blocked[0] != look and looked[0] != look:
+            return False
+        if blocked.count(look) == len(blocked):
             return True
-        looks = (menu.nowhere[2 * is_warm + evicts], menu.nowhere[0], menu.nowhere[1])
-        return all(nowhere.count(self._look) == len(nowhere) for nowhere in looks)
+        return all(nowhere.count(look) == len(nowhere) for nowhere in (looked, menu.nowhere[0], menu.nowhere[1]))
 
     def _search(self, view: View, menu: Menu, option: int, *, is_warm: bool, evicts: bool, left_s: float) -> str | None:
-        """Looks at every node of the kind: where they differ by speed, pace or what disturbs a run."""
+        """Looks at nodes in the order of preference: where they differ by speed, pace or what disturbs a run."""
         configuration, kind = menu.options[option]
         nowhere, footprint = menu.nowhere[2 * is_warm + evicts], menu.footprint[option]
         if nowhere[footprint] == self._look:
             return None
         is_late = False
         slope = self._slope(menu)
-        best: tuple[tuple[bool, float, float], str] | None = None
-        for node in self._by_kind[kind]:
-            others = self.busy[node]
-            if slope * others >= _MOST_SLOWDOWN:
-                continue
-            pace = self.pace[node] if self.pace[node] > _UNEVEN else 1.0
-            key = (False, pace, others)
-            if best is not None and best[0] <= key:
-                continue
-            is_there = view.is_warm(menu.name, configuration, node)
-            if is_warm and not is_there:
-                continue
-            key = (not is_there, pace, others)
-            if (best is None or key < best[0]) and _has_room(view, menu, configuration, node, evicts=evicts):
-                if pace > 1 and menu.means_s[option] * pace > left_s:
-                    is_late = True
+        ranking = self._by_kind[kind]
+        names = ranking.names
+        for wants_warm in (True,) if is_warm else (True, False):
+            if wants_warm:  # they come first; of a kernel, buffers may be there without an instance
+                ranks = iter(ranking) if menu.function.buffers else ranking.of(self._roster.hosts(menu.name))
+            elif view.place(menu.name, configuration, "fresh") is None:
+                break
+            else:
+                ranks = iter(ranking)
+            for pace, others, place in ranks:
+                if slope * others >= _MOST_SLOWDOWN:
                     continue
-                best = key, node
-        if best is None and evicts and not is_late and self._only_fills and not menu.function.buffers:
+                node = names[place]
+                if view.is_warm(menu.name, configuration, node) is not wants_warm:
+                    continue
+                if _has_room(view, menu, configuration, node, evicts=evicts):
+                    if pace > 1 and menu.means_s[option] * pace > left_s:
+                        is_late = True
+                        continue
+                    return node
+        if evicts and not is_late and self._only_fills and not menu.function.buffers:
             nowhere[footprint] = self._look
-        return best[1] if best else None
+        return None
 
 
 def _has_room(view: View, menu: Menu, configuration: Configuration, node: str, *, evicts: bool) -> bool:

@@ -11,17 +11,44 @@ from fairlead.policy.fairlead.outlook import Step
 _NONE = (inf, -1, Invocation(-1, -1, "", "", "", inf, inf))
 
 
+class Waiting:
+    """How many invocations wait, and in which lines."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._lines: list[Line] = []
+        self._filled: set[int] = set()  # places of lines in the order in which they were made
+
+    def enter(self, line: "Line") -> int:
+        """Know a new line, in which nothing waits; gives its place among all."""
+        self._lines.append(line)
+        return len(self._lines) - 1
+
+    def fill(self, place: int) -> None:
+        """Note that something waits in a line from now on."""
+        self._filled.add(place)
+
+    def empty(self, place: int) -> None:
+        """Note that nothing waits in a line any more."""
+        self._filled.discard(place)
+
+    def lines(self) -> list["Line"]:
+        """The lines in which something waits now, always in the same order."""
+        return [self._lines[place] for place in sorted(self._filled)] if self._filled else []
+
+
 class Line:
     """Waiting invocations of one stage, the most urgent first."""
 
-    def __init__(self, name: tuple[str, str], step: Step, everywhere: list[int]) -> None:
+    def __init__(self, name: tuple[str, str], step: Step, everywhere: Waiting) -> None:
         self.name = name
         self.step = step
         self.menu = step.menu
         self.size = 0  # how many wait in it
         self.siblings: list[Line] = []  # of the same function, with which it shares batches
         self._count = [0]  # of those that wait in it and in its siblings
-        self._everywhere = everywhere  # of those that wait in any line
+        self._everywhere = everywhere
+        self._place = everywhere.enter(self)
         self._items: SortedList = SortedList()
         self._first: tuple[float, int, Invocation] = _NONE
         self._keys: dict[int, float] = {}
@@ -63,9 +90,14 @@ class Line:
         self._first = self._items[0] if self.size else _NONE
 
     def _counted(self, more: int) -> None:
-        self.size += more
+        before = self.size
+        self.size = after = before + more
         self._count[0] += more
-        self._everywhere[0] += more
+        self._everywhere.number += more
+        if not before:
+            self._everywhere.fill(self._place)
+        elif not after:
+            self._everywhere.empty(self._place)
 
     def first(self) -> Invocation:
         """The most urgent; for use where any waits."""

@@ -128,6 +128,10 @@ class Menu:
 
     def _arrange(self) -> None:
         options, supply, estimate = self.options, self._supply, self._estimate
+        # As notes have them: sizes that are whole numbers are written alike in a run and in its replay.
+        self.told = [
+            (Configuration(c.batch, float(c.vcpus), float(c.vgpus), float(c.memory_gb)), kind) for c, kind in options
+        ]
         self.batch: Reals = np.array([c.batch for c, _ in options], float)
         self.vcpus: Reals = np.array([c.vcpus for c, _ in options], float)
         self.vgpus: Reals = np.array([c.vgpus for c, _ in options], float)
@@ -221,6 +225,7 @@ class Menu:
 
     def learn(self, estimate: Estimate, *, corrects: bool = True) -> None:
         """Take over what is believed now of the options that have run, and correct the others by the same factor."""
+        before = self._believed_s.tobytes(), self._spread.tobytes()
         if self._runs and corrects:
             for i in self._runs:
                 self._believed_s[i] = max(estimate.latency_s(*self.options[i]), _LEAST_S)
@@ -232,10 +237,13 @@ class Menu:
             others = np.ones(len(self), bool)
             others[known] = False
             self._believed_s[others] = self._declared_s[others] * factor
-        self._derive()
+        is_same = before == (self._believed_s.tobytes(), self._spread.tobytes())
+        if not is_same or self._derived_for != (self.safety, self._run_cold_s):
+            self._derive()
 
     def _derive(self) -> None:
         self.version += 1
+        self._derived_for = self.safety, self._run_cold_s
         self.mean_s: Reals = self._believed_s + self._estimate.overhead_s + self._run_cold_s
         self.upper_s: Reals = self.mean_s * (1 + self.safety * (self._spread - 1))
         self.fastest_s = float(self.mean_s.min()) if len(self) else inf

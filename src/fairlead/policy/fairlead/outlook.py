@@ -106,6 +106,11 @@ class Step:
         self.cost: Reals = total[_ENTRIES, self.best]
         self._forget()
 
+    def depends_on(self, rate: float) -> tuple[float, ...]:
+        """What its table follows from, besides prices and the tables of the stages after it."""
+        menu = self.menu
+        return menu.version, menu.wait_s, self.grid_s, rate if menu.most > 1 else 0.0
+
     @property
     def _transfer_s(self) -> float:
         return self.menu.transfer_s if self.after else 0.0
@@ -131,7 +136,7 @@ class Step:
             self.name,
             self.menu.name,
             after,
-            *self.menu.options[self.option],
+            *self.menu.told[self.option],
             round(float(self.menu.mean_s[self.option]), 6),
             round(start * self.grid_s, 6),
             round(end * self.grid_s, 6),
@@ -243,6 +248,7 @@ class Flow:
         self.is_due = workflow.slo.latency_s < inf  # whether its requests have deadlines
         self._given = log(self.slo_s) if self.is_due else None  # logarithm of the time that requests are given, a mean
         self.fastest_s = inf  # the least time in which a request can be answered
+        self._tabulated_for: tuple[object, ...] = ()
         self.arrived = 0
         self.rate = 0.0
         self.slow_rate = 0.0
@@ -282,7 +288,11 @@ class Flow:
         return True
 
     def tabulate(self, surcharges: Reals, rates: Mapping[str, float]) -> None:
-        """Work out the tables of all steps, and the plan of a request that starts now."""
+        """Work out the tables of all steps, and the plan of a request that starts now, unless nothing has changed."""
+        key = (*surcharges.tolist(), *[step.depends_on(rates[step.menu.name]) for step in self.backwards])
+        if key == self._tabulated_for:
+            return
+        self._tabulated_for = key
         for step in self.backwards:
             step.tabulate(surcharges, rates[step.menu.name])
         self.fastest_s = max(step.reply_s + step.rest_s + step.menu.fastest_s for step in self.first)
@@ -388,8 +398,7 @@ class Outlook:
         if now < self.due:
             return False
         passed_s = now - self._since
-        for flow in self.flows.values():
-            self._follow_rate(flow, passed_s)
+        self._follow_rates(passed_s)
         self._is_first = False
         self._since, self.due = now, now + self.period_s
         for name, menu in self.menus.items():
@@ -416,16 +425,16 @@ class Outlook:
         self.version += 1
         return True
 
-    def _follow_rate(self, flow: Flow, passed_s: float) -> None:
-        seen = flow.arrived / passed_s
-        flow.arrived = 0
-        for window_s, name in ((_WINDOW_S, "rate"), (LASTING_S, "slow_rate")):
-            weight = (
-                1.0
-                if self._is_first
-                else 1 - np.exp(-passed_s / min(window_s, 4 * self.period_s if name == "rate" else window_s))
-            )
-            setattr(flow, name, float(getattr(flow, name) + weight * (seen - getattr(flow, name))))
+    def _follow_rates(self, passed_s: float) -> None:
+        quick, slow = 1.0, 1.0
+        if not self._is_first:
+            quick = float(1 - np.exp(-passed_s / min(_WINDOW_S, 4 * self.period_s)))
+            slow = float(1 - np.exp(-passed_s / LASTING_S))
+        for flow in self.flows.values():
+            seen = flow.arrived / passed_s
+            flow.arrived = 0
+            flow.rate += quick * (seen - flow.rate)
+            flow.slow_rate += slow * (seen - flow.slow_rate)
 
     def _set_rates(self) -> None:
         self.rates = dict.fromkeys(self.menus, 0.0)
@@ -492,10 +501,17 @@ class Outlook:
             for flow in self.flows.values()
             if flow.can_run and flow.is_due and flow.rate > 0
         ]
-        for flow in self.flows.values():
-            for step in flow.backwards if flow.can_run else ():
-                run_s = float(step.menu.mean_s[step.option])
-                ahead = [(one, need) for slack_s, one, need in hasty if slack_s < run_s and one is not flow]
+        runs = [
+            (flow, step, step.menu.means_s[step.option])
+            for flow in self.flows.values()
+            if flow.can_run
+            for step in flow.backwards
+        ]
+        longest_s = max([run_s for _, _, run_s in runs], default=0.0)
+        hasty = [one for one in hasty if one[0] < longest_s]  # of many workflows, few cannot wait for any run
+        for flow, step, run_s in runs:
+            ahead = [(one, need) for slack_s, one, need in hasty if slack_s < run_s and one is not flow]
+            if ahead or step.keeps:
                 step.kept = sum((need for _, need in ahead), np.zeros(2))
                 step.keeps = bool(ahead)
                 step.kept_for = frozenset(one.workflow.name for one, _ in ahead)

@@ -19,10 +19,11 @@ from fairlead.policy.fairlead.admission import Admission, Run
 from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.growth import Growth
 from fairlead.policy.fairlead.ingredients import check_ingredients
-from fairlead.policy.fairlead.lines import Line
+from fairlead.policy.fairlead.lines import Line, Waiting
 from fairlead.policy.fairlead.menu import Menu, Supply
 from fairlead.policy.fairlead.outlook import Flow, Outlook, Step, reply_s
 from fairlead.policy.fairlead.reasons import Started, over_budget, too_expensive, too_late
+from fairlead.policy.fairlead.roster import Roster
 from fairlead.policy.fairlead.sizes import choose_sizes, holds_slices
 from fairlead.policy.fairlead.warming import Warming
 
@@ -64,18 +65,26 @@ class Fairlead(Policy):
             choose_sizes(site, self._menus, self._supply)
         self._outlook = Outlook(site, self._menus, self._supply, self._without)
         self._admission = Admission(self._outlook, self._without)
-        self._ground = Ground(site.cluster.nodes, self._supply, self._without)
-        self._warming = Warming(self._outlook, self._ground, self._without, holds_slices=self._holds_slices)
+        self._roster = Roster()
+        self._ground = Ground(site.cluster.nodes, self._supply, self._roster, self._without)
+        self._warming = Warming(
+            self._outlook, self._ground, self._roster, self._without, holds_slices=self._holds_slices
+        )
         self._growth = Growth(site, self._outlook, self._warming)
-        self._waiting = [0]  # in all lines
+        self._waiting = Waiting()
         self._lines = {
             (name, step.name): Line((name, step.name), step, self._waiting)
             for name, flow in self._outlook.flows.items()
             for step in flow.steps.values()
             if len(step.menu)
         }
-        for line in self._lines.values() if "sharing" not in self._without else ():
-            line.join([one for one in self._lines.values() if one.menu is line.menu])
+        if "sharing" not in self._without:
+            by_function: dict[str, list[Line]] = {}
+            for line in self._lines.values():
+                by_function.setdefault(line.menu.name, []).append(line)
+            for lines in by_function.values():
+                for line in lines:
+                    line.join(lines)
         self._runs: dict[int, Run] = {}  # by invocation
         self._ready: Sequence[Invocation] = ()  # since the last decision
         self._bills_cold = site.cluster.price.bill_cold_start
@@ -106,7 +115,7 @@ class Fairlead(Policy):
             yield from self._admit(view, fresh)
         if self._ready:
             self._line_up(view)
-        if self._waiting[0]:
+        if self._waiting.number:
             yield from self._dispatch(view)
         if self._warming.is_asked(now):
             yield from self._warming.provide(view)
@@ -123,7 +132,8 @@ class Fairlead(Policy):
         if changes.nodes:
             self._ground.follow(changes.nodes)
         if changes.started or changes.stopped:
-            self._warming.follow(changes)
+            self._roster.follow(changes)
+            self._warming.learn(changes.started)
         for record in changes.ended:
             self._ended(record)
         for closed in changes.closed:
@@ -138,7 +148,7 @@ class Fairlead(Policy):
             return
         run.is_open = False
         self._admission.end(run)
-        self._ground.busy[run.node] = max(0.0, self._ground.busy.get(run.node, 0.0) - run.part)
+        self._ground.use(run.node, max(0.0, self._ground.busy.get(run.node, 0.0) - run.part))
         if record.outcome == "done":
             took_s = record.end - record.start - record.cold_s - record.transfer_s
             run.menu.ended(took_s, record.batch_size)
@@ -151,7 +161,7 @@ class Fairlead(Policy):
 
     def _admit(self, view: View, fresh: Sequence[Request]) -> Iterator[Action]:
         now, is_full = view.now, self._ground.is_full
-        soonest = min((run.end for run in self._admission.running), default=now) if is_full else now
+        soonest = self._admission.soonest(now) if is_full else now
         for request in fresh:
             flow = self._outlook.flows[request.workflow]
             if self._outlook.arrive(request, now):
@@ -192,15 +202,16 @@ class Fairlead(Policy):
 
         Those whose batch can still fill come after all others, so that what is short serves full batches.
         """
-        is_sampled = view.now < self._sampled + self._outlook.period_s / 16
-        if self._ground.is_full and is_sampled:
+        now = view.now
+        is_sampled = now < self._sampled + self._outlook.period_s / 16
+        if is_sampled and self._ground.is_full:
             return
         heads: list[_Head] = []
-        for line in self._lines.values():
+        for line in self._waiting.lines():
             if line.size:
-                if not self._is_clean(view, line):
+                if not self._is_clean(view, line, now):
                     yield from self._clean(view, line)
-                self._enlist(view, line, heads)
+                self._enlist(line, heads, now)
         while heads and not (is_sampled and self._ground.is_full):
             *_, name, head = heappop(heads)
             line = self._lines[name]
@@ -210,15 +221,16 @@ class Fairlead(Policy):
                     has_started |= type(action) is Start
                     yield action
             if has_started and line.size:
-                if not self._is_clean(view, line):
+                if not self._is_clean(view, line, now):
                     yield from self._clean(view, line)
-                self._enlist(view, line, heads)
+                self._enlist(line, heads, now)
 
-    def _enlist(self, view: View, line: Line, heads: list[_Head]) -> None:
+    def _enlist(self, line: Line, heads: list[_Head], now: float) -> None:
         """Put a line among those to be served, unless nothing can be started for its first."""
-        if line.size and not line.is_stuck(self._epoch) and not line.is_held(view.now):
+        if line.size and not line.is_stuck(self._epoch) and not line.is_held(now):
             head = line.first()
-            heappush(heads, (*self._urgency(view.now, line, head), head.ready, line.name, head.id))
+            can_fill, laxity_s = self._urgency(now, line, head)
+            heappush(heads, (can_fill, laxity_s, head.ready, line.name, head.id))
 
     def _urgency(self, now: float, line: Line, head: Invocation) -> tuple[bool, float]:
         """Whether a line can let others go first, since the plan has time for its batch to fill; and its laxity."""
@@ -238,9 +250,9 @@ class Fairlead(Policy):
         outlook = self._outlook
         return outlook.is_short and (outlook.load < _NEARLY_ALL or self._admission.is_starved(step.workflow))
 
-    def _is_clean(self, view: View, line: Line) -> bool:
+    def _is_clean(self, view: View, line: Line, now: float) -> bool:
         """Whether the first of a line still waits, and can be in time."""
-        return line.first_key() - view.now >= line.menu.fastest_s - 1e-9 and view.is_waiting(line.first())
+        return line.first_key() - now >= line.menu.fastest_s - 1e-9 and view.is_waiting(line.first())
 
     def _clean(self, view: View, line: Line) -> Iterator[Action]:
         """Forget what left, and drop what cannot be in time any more."""
@@ -324,7 +336,7 @@ class Fairlead(Policy):
         """Whether a batch may wait for more: not where a resource is short and nothing else would use it meanwhile."""
         if not self._fills or left_s == inf:
             return False
-        return not self._outlook.is_short or self._waiting[0] > line.waiting
+        return not self._outlook.is_short or self._waiting.number > line.waiting
 
     def _fills_until(self, line: Line, left_s: float, cost: float, now: float) -> float:
         """Until when to wait for others, if a fuller batch is cheaper and still in time; else now.
@@ -436,8 +448,9 @@ class Fairlead(Policy):
         node = self._ground.find(view, menu, options[first], is_warm=False, evicts=True, left_s=left_s - menu.cold_s)
         by_worth = not self._holds_slices and not menu.function.buffers and "worth" not in self._without
         if node is not None and by_worth:
+            late = self._warming.left_over(view, menu, options[first], waiting, left_s)
             node = yield from self._warming.make_way(
-                view, menu, options[first], waiting, lambda name: self._ground.allows(menu, name)
+                view, menu, options[first], late, lambda name: self._ground.allows(menu, name)
             )
             self._ground.look_again()
         return None if node is None else (first, node)
@@ -465,25 +478,25 @@ class Fairlead(Policy):
 
     def _start(
         self, view: View, line: Line, option: int, node: str, skipped: int, first: int, *, is_rushed: bool
-    ) -> Iterator[Action]:
-        menu, now, waiting = line.menu, view.now, line.waiting
-        better = menu.options[first] if first != option else None
+    ) -> tuple[Action, ...]:
+        menu, ground, now, waiting = line.menu, self._ground, view.now, line.waiting
+        better = menu.told[first] if first != option else None
         configuration = menu.options[option][0]
         batch = line.take(view, configuration.batch, skipped, now + menu.uppers_s[option])
         if not batch:
-            return
+            return ()
         if len(batch) < configuration.batch:
             option = menu.smallest_for(option, len(batch))
             configuration = menu.options[option][0]
-        part, others = self._ground.part(node, menu, option), self._ground.busy.get(node, 0.0)
-        self._ground.busy[node] = others + part
+        part, others = ground.part(node, menu, option), ground.busy.get(node, 0.0)
+        ground.use(node, others + part)
         expected_s, end, head = menu.means_s[option], now + menu.uppers_s[option], batch[0]
         run = Run(menu, node, part, others, expected_s, menu.held_by[option], end, head.deadline, line.step)
         self._admission.begin(run)
-        use, members = menu.uses[option], menu.members[option]
-        cost = self._step(head).run_cost_of(option) / len(batch)
+        (cpu, gpu), members, number = menu.uses[option], menu.members[option], len(batch)
+        cost = self._step(head).run_cost_of(option) / number
         requests = [invocation.request for invocation in batch]
-        self._admission.started(requests, cost, (use[0] * members / len(batch), use[1] * members / len(batch)))
+        self._admission.started(requests, cost, (cpu * members / number, gpu * members / number))
         held_until = min(line.held_until, now)
         for invocation in batch:
             self._runs[invocation.id] = run
@@ -492,24 +505,25 @@ class Fairlead(Policy):
                 waited_s = min(now - since, 0.25 * self._step(invocation).slo_s)
                 menu.wait_s += 0.02 * (waited_s - menu.wait_s)
         menu.started(option)
-        yield Start(tuple(batch), configuration, node)
+        told, kind = menu.told[option]
         note = Started(
-            function=menu.name,
-            configuration=configuration,
-            kind=menu.options[option][1],
-            expected_s=expected_s,
-            left_s=head.deadline - now,
-            waiting=waiting,
-            busy=others,
-            pace=self._ground.pace.get(node, 1.0),
-            prices=self._outlook.told_prices,
-            better=better,
-            is_rushed=is_rushed,
-            skipped=skipped,
-            slow=self._ground.slowest(menu.options[option][1], node),
-            was_kept=line.was_kept_waiting(head),
+            menu.name,
+            told,
+            kind,
+            expected_s,
+            head.deadline - now,
+            waiting,
+            others,
+            ground.pace.get(node, 1.0),
+            self._outlook.told_prices,
+            better,
+            is_rushed,
+            skipped,
+            ground.slowest(kind, node),
+            line.was_kept_waiting(head),
         )
         self._admission.note(requests, note)
+        return (Start(tuple(batch), configuration, node),)
 
     # --- when to look again ----------------------------------------------------------------------------------------
 
@@ -518,7 +532,7 @@ class Fairlead(Policy):
         now, at = view.now, self._warming.wake
         if self._growth.is_on:  # also while nothing arrives
             at = min(at, max(self._outlook.due, now + 1e-4))
-        for line in self._lines.values() if self._waiting[0] else ():
+        for line in self._waiting.lines():
             if line.size and (key := line.first_key()) < inf:
                 at = min(at, max(key - line.menu.fastest_s + 1e-6, now + 1e-4))
                 if line.held_until > now:

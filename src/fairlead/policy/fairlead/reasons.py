@@ -34,8 +34,7 @@ class _Note(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What is written as one line of JSON: an array, since there is one per request and one per run."""
 
     def __str__(self) -> str:
-        # Read once: a size given as 1 is then 1.0, as in a log that was read back, so that a replay notes the same.
-        return msgspec.json.encode(_READER.decode(msgspec.json.encode(self))).decode()
+        return msgspec.json.encode(self).decode()
 
 
 class Admitted(_Note, frozen=True, gc=False, tag="admitted"):

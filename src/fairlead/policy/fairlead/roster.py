@@ -70,6 +70,10 @@ class Roster:
                 cpu, gpu = cpu + one.held[0], gpu + one.held[1]
         return cpu, gpu
 
+    def hosts(self, function: str) -> Iterable[str]:
+        """The nodes that have ready instances of a function."""
+        return self._hosts.get(function, ())
+
     def only_on(self, node: str) -> Iterable[str]:
         """The functions that have ready instances on this node and nowhere else."""
         return self._only.get(node, ())

@@ -4,11 +4,11 @@ An instance is worth what it saves: requests per second that would come late if 
 started ahead where the plan has fewer than it needs, and may drive out idle instances that are worth less.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from math import ceil, inf, sqrt
 
 from fairlead.model import Instance
-from fairlead.policy.base import Action, Changes, Counts, Retire, View, Warm
+from fairlead.policy.base import Action, Counts, Retire, View, Warm
 from fairlead.policy.fairlead.ground import Ground
 from fairlead.policy.fairlead.menu import Menu, Pair, Supply
 from fairlead.policy.fairlead.outlook import LASTING_S, Outlook, chance_above, headcount
@@ -27,7 +27,13 @@ class Warming:
     """Decides which instances to start ahead, and where."""
 
     def __init__(
-        self, outlook: Outlook, ground: Ground, without: frozenset[str] = frozenset(), *, holds_slices: bool
+        self,
+        outlook: Outlook,
+        ground: Ground,
+        roster: Roster,
+        without: frozenset[str] = frozenset(),
+        *,
+        holds_slices: bool,
     ) -> None:
         self._outlook = outlook
         self._ground = ground
@@ -35,7 +41,7 @@ class Warming:
         self._menus: Mapping[str, Menu] = outlook.menus
         self._supply: Supply = outlook.supply
         self._holds_slices = holds_slices
-        self._roster = Roster()
+        self._roster = roster
         self.missed: dict[str, int] = {}  # by function: the option that its first in line wanted
         self._margin = (-1, 0.0)  # standard deviations of instances that fit, and for which version of the model
         self._counted: tuple[int, dict[tuple[str, float], int]] = (-1, {})  # instances wanted, by the same version
@@ -47,10 +53,9 @@ class Warming:
         self._idle: dict[str, tuple[Instance, ...]] = {}  # by node, likewise
         self.wake = inf
 
-    def follow(self, changes: Changes) -> None:
-        """Take in instances that became ready or ended, and how long they took to start."""
-        self._roster.follow(changes)
-        for one in changes.started:
+    def learn(self, started: Iterable[Instance]) -> None:
+        """Take in how long these instances took to start."""
+        for one in started:
             kind = self._ground.kind(one.node)
             if kind is not None:
                 self._menus[one.function].was_started(kind, one.start_s)
@@ -168,7 +173,7 @@ class Warming:
                 return
         elif node is None and "worth" in self._without and not self._holds_slices:
             node = view.place(menu.name, configuration, "fresh", evicts=True)
-        elif node is None:
+        elif node is None and view.place(menu.name, configuration, "fresh") is not None:
             make_room = self._free_slice if self._holds_slices else self._free_memory
             node = yield from make_room(view, menu, option)
         if node is None:
@@ -260,6 +265,16 @@ class Warming:
             found = self._worths[1][function] = self._rate(function) / self._memory_gb(self._menus[function])
         return found
 
+    def _worth_of(self, function: str, number: int) -> float:
+        """The same for the n-th instance: a request needs it that finds n - 1 others busy."""
+        if number <= 1:
+            return self.worth(function)
+        busy = sum(each for each, _ in self._planned(function))
+        return self.worth(function) * chance_above(number - 2, busy)
+
+    def _all(self, view: View, function: str) -> int:
+        return sum([one.ready + one.starting for one in self._count(view, function)])
+
     @staticmethod
     def _memory_gb(menu: Menu) -> float:
         return max(menu.function.memory_gb + menu.function.footprint_gb, 1e-3)
@@ -319,10 +334,15 @@ class Warming:
                     return node
         return None
 
+    def left_over(self, view: View, menu: Menu, option: int, waiting: int, left_s: float) -> float:
+        """How many of those who wait the instances that are there cannot serve within the time left."""
+        runs = self._all(view, menu.name) * left_s / menu.uppers_s[option]
+        return max(0.0, waiting - runs * menu.members[option])
+
     def make_way(
-        self, view: View, menu: Menu, option: int, waiting: int, allows: Callable[[str], bool]
+        self, view: View, menu: Menu, option: int, waiting: float, allows: Callable[[str], bool]
     ) -> Generator[Action, None, str | None]:
-        """Room for an instance that requests wait for, where what has to go is worth less; the node, or None."""
+        """Room for an instance that so many requests need, where what has to go is worth less; the node, or None."""
         self._look_again()
         gain = waiting / (_HORIZON * menu.cold_s) / self._memory_gb(menu)
         return (yield from self._free_memory(view, menu, option, gain, allows))
@@ -337,20 +357,26 @@ class Warming:
     ) -> Generator[Action, None, str | None]:
         """Stop idle instances that are worth less than one of this function would be; gives the node, or None."""
         configuration, kind = menu.options[option]
-        worth = (self.worth(menu.name) + gain) / _WORTH_MORE
+        worth = (self._worth_of(menu.name, self._all(view, menu.name) + 1) + gain) / _WORTH_MORE
         needed = configuration.memory_gb or menu.function.memory_gb
         spare: dict[str, int] = {}
         best: tuple[float, str, list[int]] | None = None
         for node in view.nodes:
             if node.kind != kind or not allows(node.name):
                 continue
+            if not view.fits(menu.name, configuration, node.name, is_fresh=True):
+                continue  # it is not memory that is missing
             left = dict(spare)
+            going: dict[str, int] = {}
             values = []
             for one in self._idle_on(view, node.name):
-                if one.function not in left:
-                    left[one.function] = spare[one.function] = self._spare(view, one.function)
-                left[one.function] -= 1
-                values.append((0.0 if left[one.function] >= 0 else self.worth(one.function), one.id, one))
+                name = one.function
+                if name not in left:
+                    left[name] = spare[name] = self._spare(view, name)
+                left[name] -= 1
+                number = self._all(view, name) - going.get(name, 0)
+                going[name] = going.get(name, 0) + 1
+                values.append((0.0 if left[name] >= 0 else self._worth_of(name, number), one.id, one))
             victims, loss, freed = [], 0.0, 0.0
             for value, _, one in sorted(values, key=lambda item: item[:2]):
                 if freed >= needed or value >= worth or one.function == menu.name:
@@ -358,8 +384,7 @@ class Warming:
                 victims.append(one.id)
                 loss += value * one.memory_gb
                 freed += one.memory_gb
-            is_enough = freed >= needed and view.fits(menu.name, configuration, node.name, is_fresh=True)
-            if is_enough and (best is None or loss < best[0]):
+            if freed >= needed and (best is None or loss < best[0]):
                 best = loss, node.name, victims
         if best is None:
             return None
