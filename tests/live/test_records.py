@@ -397,6 +397,7 @@ def _one_of_each() -> list[ev.Event]:
         [12, 1, 0.5],
         [13, "n", 0.5, 1.5, None],
         [14, 1, "f", {"vcpus": 1.0}, "n", -1],
+        [15, "n", "close"],
     ]
     return decode_instant([0.0, rest])[1]
 
