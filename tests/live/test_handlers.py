@@ -9,7 +9,7 @@ from fairlead.engine.core import Controller
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.live import eventlog
-from fairlead.engine.sim.simulate import Simulation
+from fairlead.engine.sim.driver import Simulation
 from fairlead.engine.sim.stepped import Stepped
 from fairlead.policy import base, make_policy
 from fairlead.runlog.segments import EVENTS

@@ -291,6 +291,7 @@ def test_the_head_knows_every_field_of_a_profile_and_of_a_scenario():
     """One that is added later must be written too, or a replay would quietly go without it."""
     assert set(_ProfileFile.__struct_fields__) == set(Profile.__struct_fields__)
     elsewhere = {"name", "description", "arrivals", "duration_s", "warmup_s", "node_faults", "pressures", "sweep"}
+    elsewhere.add("host")  # models the machine in a simulation; a live run is on the machine itself
     written = set(_SETTINGS) | set(_HeadFile.__struct_fields__)
     assert {field.name for field in fields(Scenario)} - elsewhere <= written
 
@@ -397,6 +398,7 @@ def _one_of_each() -> list[ev.Event]:
         [12, 1, 0.5],
         [13, "n", 0.5, 1.5, None],
         [14, 1, "f", {"vcpus": 1.0}, "n", -1],
+        [15, "n", "close"],
     ]
     return decode_instant([0.0, rest])[1]
 

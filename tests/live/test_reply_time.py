@@ -7,7 +7,7 @@ from time import sleep
 import pytest
 from runtimes import run, served, until
 
-from fairlead.engine.live.replytime import ReplyTime
+from fairlead.engine.core.replytime import ReplyTime
 from fairlead.engine.live.values import encode
 from fairlead.model import Request
 from fairlead.policy.base import Policy

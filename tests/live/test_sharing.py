@@ -10,6 +10,7 @@ from fairlead.engine.live.host import Options
 from fairlead.model import Node
 from fairlead.testing.virtual import Traits, VirtualWorld, run, sleep
 from fairlead.testing.virtual.checks import CheckedProvider
+from fairlead.workload import PolicyChoice
 
 STAGES_S = (0.025, 0.075)
 CAPACITY_RPS = 20.0  # of a node of two vCPUs
@@ -59,17 +60,18 @@ async def load(world, workflow, rate_rps, seconds, seed, begin_s=0.0):
     return in_time / seconds
 
 
-def serve(tmp_path, apps, body, *, on=None, **options):
+def serve(tmp_path, apps, body, *, on=None, policy=None, **options):
     """Run `body(world)` against a gateway with these apps; nothing may have been promised twice."""
 
     async def main():
+        choice = None if policy is None else PolicyChoice(name=policy)
         world = VirtualWorld(
             tmp_path,
             apps,
             [on or node()],
             traits=QUIET,
             provider=CheckedProvider,
-            options=Options(**options),
+            options=Options(policy=choice, **options),
             settings={"max_open": 5000},
         )
         await world.start()

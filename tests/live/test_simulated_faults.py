@@ -68,7 +68,7 @@ def test_a_gateway_may_crash_at_every_step():
 @pytest.mark.parametrize(
     ("seed", "deploys"),
     [(134, False), (202, False), (265, False), (419, True), (532, True), (652, True), (801, True), (1274, True)]
-    + [(seed, True) for seed in (3595, 4141, 5394, 5701, 6688, 7354)],
+    + [(seed, True) for seed in (3595, 4141, 5394, 5701, 5712, 6688, 7354)],
 )
 def test_what_a_seed_once_broke_stays_mended(seed, deploys):
     outcome = simulate_faults(seed, plan=plan_of(seed, deploys=deploys))

@@ -32,7 +32,7 @@ def log_run(scenario: Scenario, folder: Path, policy: str = "fifo", seed: int = 
             return super().handle(now, events)
 
     try:
-        with patch.object(sys.modules["fairlead.engine.sim.simulate"], "Controller", Logged):
+        with patch.object(sys.modules["fairlead.engine.sim.driver"], "Controller", Logged):
             recording = simulate(world, make_policy(policy, parameters), seed=seed)
         for refusal in recording.refusals:
             log.refused(refusal)

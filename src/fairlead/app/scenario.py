@@ -17,7 +17,7 @@ from fairlead.app.snapshot import Snapshot
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import SLO, Cluster, Configuration, Function, Node, Stage, Workflow
 from fairlead.profile import Profile, Row, Table, space
-from fairlead.profile.measured import parse_measured, read_profiles
+from fairlead.profile.measured import MeasuredProfiles, parse_measured, read_measured
 from fairlead.workload.arrivals import Poisson
 from fairlead.workload.scenario import PolicyChoice, Scenario
 
@@ -68,10 +68,16 @@ def scenario_of(
     )
 
 
-def profile_beside(path: str | Path) -> dict[str, Profile]:
-    """The measured profiles that lie beside an app file, as `fairlead profile` writes them; empty without any."""
+def measured_beside(path: str | Path) -> MeasuredProfiles | None:
+    """What was measured of an app and lies beside its file, as `fairlead profile` writes it; None without."""
     beside = place_of_profile(path)
-    return read_profiles(beside) if beside.is_file() else {}
+    return read_measured(beside) if beside.is_file() else None
+
+
+def profile_beside(path: str | Path) -> dict[str, Profile]:
+    """The measured profiles that lie beside an app file; empty without any."""
+    measured = measured_beside(path)
+    return {} if measured is None else measured.profiles()
 
 
 def place_of_profile(path: str | Path) -> Path:
@@ -122,7 +128,7 @@ def workflow_of(spec: WorkflowSpec) -> Workflow:
 
 def document_of(scenario: Scenario) -> dict[object, object]:
     """The scenario of an app as a scenario file has it, so that every setting of it can be set otherwise."""
-    return {
+    document: dict[object, object] = {
         "name": scenario.name,
         "duration_s": scenario.duration_s,
         "cluster": {"nodes": [_plain(node, leave_out=("devices",)) for node in scenario.cluster.nodes]},
@@ -145,18 +151,22 @@ def document_of(scenario: Scenario) -> dict[object, object]:
         "arrivals": [{"process": "poisson", **_plain(each)} for each in scenario.arrivals if isinstance(each, Poisson)],
         "policy": {"dispatch": scenario.policy.name, **scenario.policy.parameters},
     }
+    if scenario.host is not None:
+        document["host"] = _plain(scenario.host)
+    return document
 
 
 def _latency(profile: Profile) -> dict[str, object]:
     assert isinstance(profile.law, Table)
     rows = [{key: value for key, value in _plain(row).items() if value is not None} for row in profile.law.rows]
     cold_start = dict(profile.cold_start_by_kind) or profile.cold_start_s
-    return {
+    found: dict[str, object] = {
         "latency": {"table": rows},
         "configurations": [_plain(configuration) for configuration in profile.configurations],
         "cold_start_s": cold_start,
         "noise": profile.noise,
     }
+    return found if profile.bias == 1 else found | {"bias": profile.bias}
 
 
 def _plain(value: msgspec.Struct, leave_out: tuple[str, ...] = ()) -> dict[str, object]:

@@ -10,10 +10,12 @@ import typer
 
 from fairlead.app.describe import describe
 from fairlead.app.load import no_app_in, split_address
-from fairlead.app.scenario import document_of, profile_beside, scenario_of
+from fairlead.app.prediction import as_served
+from fairlead.app.scenario import document_of, measured_beside, scenario_of
 from fairlead.cli.errors import UsageError, warn
 from fairlead.errors import ConfigError, Fault, UnknownPolicyError
 from fairlead.policy import policy_class, policy_faults, role
+from fairlead.profile.host import MachineProfile
 from fairlead.workload import PolicyChoice, Scenario, load_scenario, scenario_points, shipped_scenarios
 from fairlead.workload.parse import Document
 
@@ -34,15 +36,20 @@ SCALER = Part(key="scaler", name_key="scale", option="--scaler")
 
 
 def choose_scenarios(
-    source: str | None, policies: Sequence[str], scaler: str | None, settings: Sequence[str]
+    source: str | None,
+    policies: Sequence[str],
+    scaler: str | None,
+    settings: Sequence[str],
+    machine: MachineProfile | None = None,
 ) -> list[tuple[dict[str, object], Scenario]]:
     """Every sweep point under every policy, points first: the point, and a scenario whose own policy is that one.
 
-    A policy keeps the parameters of the file only if it is the file's own. Raises `ConfigError` with every fault.
+    A policy keeps the parameters of the file only if it is the file's own. With a `machine`, an app is as that machine
+    would serve it. Raises `ConfigError` with every fault.
     """
     if not source:
         raise UsageError(f"Name a scenario: a YAML file, an app file, or one of these.\n{_shipped_listing()}")
-    opened = open_source(source)
+    opened = open_source(source, machine)
     _check_names(policies)
     overrides = parse_settings(settings)
     try:
@@ -51,11 +58,11 @@ def choose_scenarios(
         raise ConfigError(source, _with_causes(opened, error.faults, overrides)) from error
 
 
-def open_source(source: str) -> str | Document:
+def open_source(source: str, machine: MachineProfile | None = None) -> str | Document:
     """What was named, for those who read scenarios; an app file (`app.py`, `app.py:name`) gives that of its app.
 
     A folder stands for the `app.py` in it. The app is described in a process of its own; what was measured of it lies
-    beside it.
+    beside it. With a `machine`, the scenario of an app is what that machine would make of it.
     """
     path, _ = split_address(source)
     if path.suffix != ".py":
@@ -63,7 +70,10 @@ def open_source(source: str) -> str | Document:
             raise no_app_in(path)
         _check_is_no_stem(source)
         return source
-    scenario = scenario_of(describe(source), profiles=profile_beside(source))
+    manifest, measured = describe(source), measured_beside(source)
+    scenario = scenario_of(manifest, profiles={} if measured is None else measured.profiles())
+    if machine is not None:
+        scenario = as_served(scenario, manifest, measured, machine.host)
     return Document(source, scenario.name, document_of(scenario), path.parent)
 
 

@@ -13,9 +13,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from fairlead.app.prediction import gateway_s
 from fairlead.app.units import seconds
 from fairlead.cli.choices import open_source, parse_settings
 from fairlead.cli.errors import FAILED, UsageError
+from fairlead.cli.machines import Machine, machine_of, warn_of_extrapolation
 from fairlead.cli.outputs import check_files
 from fairlead.cli.scatter import ASCII, Ink, scatter
 from fairlead.cli.tables import fit_table
@@ -53,16 +55,24 @@ def plan(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", show_default=False, help="Another setting; may be repeated."),
     ] = None,
+    machine: Machine = None,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
 ) -> None:
     """Say which configurations of each stage meet the SLO of a workflow at least cost, and if any do.
 
-    From the profiles: warm runs in full batches, without queueing. Ends with 1 if the SLO cannot be met even so.
+    From the profiles: warm runs in full batches, without queueing. Of an app, what the gateway of the machine takes is
+    kept free. Ends with 1 if the SLO cannot be met even so.
     """
     slo_s = _latency(slo)
     check_files({"--figure": figure})
-    scenario = load_scenario(open_source(source), overrides=parse_settings(settings or ()))
+    here = machine_of(machine, source)
+    scenario = load_scenario(open_source(source, here), overrides=parse_settings(settings or ()))
     picked = _pick(scenario, workflow)
+    kept_s = gateway_s(scenario, picked)
+    if kept_s:
+        slo_s = (scenario.workflows[picked].slo.latency_s if slo_s is None else slo_s) - kept_s
+        if slo_s <= 0:
+            raise UsageError(f"The gateway alone takes {_time(kept_s)} of every request on this machine.")
     # For the first time after an installation the search is compiled, which takes seconds.
     with Console(stderr=True).status(f"Planning {picked}"):
         found = outline(scenario, picked, slo_s=slo_s, top=top)
@@ -72,6 +82,11 @@ def plan(
         typer.echo(json.dumps(_as_json(scenario, found), indent=1, allow_nan=False))
     else:
         _show(found)
+        if kept_s:
+            typer.echo(
+                f"The gateway of this machine takes {_time(kept_s)} besides, for which the objective leaves room."
+            )
+        warn_of_extrapolation(source, machine, [scenario])
         if figure is not None:
             typer.echo(f"Wrote {figure}")
     if not found.is_met:

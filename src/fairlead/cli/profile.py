@@ -14,20 +14,17 @@ from rich.text import Text
 from fairlead.app.describe import describe
 from fairlead.app.load import split_address
 from fairlead.app.manifest import Manifest
-from fairlead.app.scenario import cluster_of
 from fairlead.app.units import seconds
+from fairlead.calibrate import POLICIES, calibrate
 from fairlead.cli.errors import FAILED, UsageError, warn
 from fairlead.cli.outputs import STDOUT, check_files, write_json
 from fairlead.cli.progress import ShareProgress
 from fairlead.cli.tables import NOTHING, fit_table
-from fairlead.engine.live.contracts import AppCode
-from fairlead.engine.live.data import LocalValues
-from fairlead.engine.live.instances import Instances, SharedProvider
 from fairlead.engine.live.limits import make_limiter
-from fairlead.engine.live.measuring import QUICK, Effort, Measurement, measure
-from fairlead.engine.live.providers.local import LocalProvider
-from fairlead.engine.live.store import Store
+from fairlead.engine.live.measuring import QUICK, Effort, Measurement, measure_app
 from fairlead.errors import UnknownNameError
+from fairlead.policy import policy_class, role
+from fairlead.profile.host import machine_file, write_machine
 from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, as_plain, read_measured, write_measured
 from fairlead.report.profile_figure import profile_figure
 
@@ -47,6 +44,25 @@ def profile(
         Path | None,
         typer.Option(metavar="FILE", help="Where the profile goes. Default: beside the app, as APP.profile.json."),
     ] = None,
+    is_host: Annotated[
+        bool,
+        typer.Option(
+            "--host",
+            help="Measure this machine too, or alone: what its gateway and its wake-ups take. About half a minute.",
+        ),
+    ] = False,
+    machine: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the machine's profile goes. Default: the user's data folder."),
+    ] = None,
+    policies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help=f"With --host: a policy whose decisions are timed; repeatable. Default: {', '.join(POLICIES)}.",
+        ),
+    ] = None,
     functions: Annotated[
         list[str] | None,
         typer.Option("--function", metavar="NAME", help="Measure this one only; repeatable. Others are kept."),
@@ -64,6 +80,12 @@ def profile(
     is_silent: Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")] = False,
 ) -> None:
     """Measure the functions of an app on this machine: cold start, warm latency, memory."""
+    if not is_host and (machine is not None or policies):
+        raise UsageError("--machine and --policy go with --host, which measures the machine.")
+    if is_host:
+        _measure_host(machine or machine_file(), policies or POLICIES, is_silent)
+        if app is None:
+            return
     if app is None:
         raise UsageError("Name an app file, such as: fairlead profile app.py")
     effort = _effort(budget, is_quick)
@@ -92,6 +114,29 @@ def profile(
         raise typer.Exit(FAILED)
 
 
+def _measure_host(target: Path, policies: Sequence[str], is_quiet: bool) -> None:
+    for name in policies:
+        if role(policy_class(name)) != "dispatch":
+            raise UsageError(f"--policy {name}: scales, and does not dispatch.")
+    with ShareProgress("Measuring this machine", is_quiet=is_quiet) as progress:
+        found = calibrate(policies, progress.reach)
+    try:
+        write_machine(found, target)
+    except OSError as error:
+        raise UsageError(f"--machine {target}: cannot be written: {error.strerror}.") from error
+    host = found.host
+    if not is_quiet:
+        per_request = host.request_s + host.answer_s + 2 * host.turn_s + host.send_s + host.end_s
+        typer.echo(
+            f"{found.cpu}, {host.cores} cores: the gateway takes {per_request * 1e6:.0f} us per request of one stage"
+        )
+        decisions = ", ".join(f"{name} {seconds_ * 1e6:.0f}" for name, seconds_ in host.decision_s.items())
+        typer.echo(f"Decisions, in us beyond those of fifo: {decisions}")
+        typer.echo(f"Wrote {target}")
+    if (found.others_share or 0.0) > BUSY:
+        warn(f"Others used {found.others_share:.0%} of the CPUs meanwhile, and predictions will be for such a machine.")
+
+
 def _effort(budget: str | None, is_quick: bool) -> Effort:
     effort = QUICK if is_quick else Effort()
     if budget is None:
@@ -117,30 +162,14 @@ def _measure(
         kind = make_limiter(limits).kind
     except ValueError as error:
         raise UsageError(f"--limits: {error}") from None
-    store = Store.make()
     said: list[str] = []
-    whole_machine = cluster_of(
-        msgspec.structs.replace(manifest, nodes=())
-    )  # at full speed: other speeds follow from it
     try:
         with ShareProgress(f"Measuring {manifest.name}", is_quiet=is_quiet) as progress:
-
-            async def measuring() -> Measurement:
-                shared = SharedProvider(LocalProvider(store, limits=kind))
-                await shared.open()
-                shared.declare(whole_machine.nodes)
-                code = AppCode(str(Path(app).resolve()))
-                instances = Instances(shared, LocalValues(store), code, 0, said.append)
-                try:
-                    return await measure(
-                        manifest, instances, effort=effort, functions=functions, limits=kind, watch=progress.reach
-                    )
-                finally:
-                    await shared.close()
-
-            return uvloop.run(measuring())
+            measuring = measure_app(
+                app, manifest, effort=effort, functions=functions, limits=kind, watch=progress.reach, log=said.append
+            )
+            return uvloop.run(measuring)
     finally:
-        store.close()
         for line in said:
             typer.echo(line, err=True)
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from fairlead.cli.choices import NO_SCALER, choose_scenarios, whole_number
 from fairlead.cli.compiling import CompilingError, load_engine
 from fairlead.cli.errors import INTERRUPTED, show_failure, warn
+from fairlead.cli.machines import Machine, machine_of, warn_of_extrapolation
 from fairlead.cli.outputs import STDOUT, check_files, check_folder, write_json
 from fairlead.cli.progress import RunProgress
 from fairlead.cli.run_files import write_traces
@@ -54,6 +55,7 @@ def simulate(
             help="Change a setting, such as arrivals.0.rate_rps=20 or policy.headroom=0.2; repeatable.",
         ),
     ] = None,
+    machine: Machine = None,
     seeds: Annotated[
         int, typer.Option(parser=whole_number(1), metavar="N", help="How many seeds to run each policy with.")
     ] = 1,
@@ -91,7 +93,7 @@ def simulate(
     check_files({"--json": json_to, "--report": report, "--trace": trace})
     if out is not None:
         check_folder("--out", out)
-    chosen = choose_scenarios(scenario, policies or [], scaler, settings or [])
+    chosen = choose_scenarios(scenario, policies or [], scaler, settings or [], machine_of(machine, scenario))
     used = ready_engine(engine, [one for _, one in chosen], is_quiet=is_quiet)
     tasks = [
         Task(
@@ -107,13 +109,14 @@ def simulate(
     ]
     name = tasks[0].scenario.name
     finished = run_all(tasks, RunProgress(f"Simulating {name}", tasks, is_quiet=is_quiet), jobs)
-    command = _command(scenario or name, policies or [], scaler, settings or [], seeds, seed, engine)
+    command = _command(scenario or name, policies or [], scaler, settings or [], machine, seeds, seed, engine)
     wrote = _write(name, finished, command, json_to, report, trace)
     if out is not None and finished.outcomes:
         wrote.append(out)
     warn_of_refusals(finished.outcomes)
     for text in finished.warnings:
         warn(text)
+    warn_of_extrapolation(scenario or name, machine, [one for _, one in chosen])
     if finished.summaries and not is_quiet and json_to != STDOUT:
         show_summaries(finished.summaries, f"{name}, seed {seed}" if seeds == 1 else name)
         show_engines(finished.summaries)
@@ -206,6 +209,7 @@ def _command(
     policies: Sequence[str],
     scaler: str | None,
     settings: Sequence[str],
+    machine: str | None,
     seeds: int,
     seed: int,
     engine: Engine,
@@ -217,6 +221,7 @@ def _command(
     words += ["--scaler", scaler] if scaler is not None else []
     for setting in settings:
         words += ["--set", setting]
+    words += ["--machine", machine] if machine is not None else []
     words += ["--seeds", str(seeds)] if seeds != 1 else []
     words += ["--seed", str(seed)] if seed != 0 else []
     words += ["--engine", engine] if engine != "auto" else []

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.engine.sim.simulate import Progress, Simulation
+from fairlead.engine.sim.driver import Progress, Simulation
 from fairlead.policy import make_policy
 from fairlead.report import Summary, summarise
 from fairlead.workload import Scenario

@@ -1,6 +1,7 @@
 """Latency and cost: laws and tables, cold start, interference."""
 
 from fairlead.profile.estimate import Estimate
+from fairlead.profile.host import Host
 from fairlead.profile.interference import slowdown
 from fairlead.profile.laws import Constant, Exponential, Law, LogNormal, Row, ScalingLaw, Spread, Sum, Table, space
 from fairlead.profile.loading import copy_s, load_s
@@ -10,6 +11,7 @@ __all__ = [
     "Constant",
     "Estimate",
     "Exponential",
+    "Host",
     "Law",
     "LogNormal",
     "Profile",

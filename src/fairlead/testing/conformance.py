@@ -22,7 +22,8 @@ import numpy as np
 
 from fairlead.engine import simulate
 from fairlead.engine.core.events import NodeChanged
-from fairlead.engine.sim.simulate import Simulation, policy_name
+from fairlead.engine.sim.driver import Simulation
+from fairlead.engine.sim.simulate import policy_name
 from fairlead.model import Record, Recording
 from fairlead.policy import (
     Action,

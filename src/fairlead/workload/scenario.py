@@ -6,7 +6,7 @@ from math import inf
 from typing import Literal
 
 from fairlead.model import Bounds, Cluster, Function, Workflow
-from fairlead.profile import Profile
+from fairlead.profile import Host, Profile
 from fairlead.workload.arrivals import Arrivals, ClosedLoop
 
 
@@ -87,7 +87,8 @@ class Scenario:
 
     `on_loss` says what becomes of work that was running on a lost node; a retried invocation may run
     `max_attempts` times in all. `growth` says, by kind, how many nodes a policy may ask for; `provision_s` is how long
-    a node takes to come where that does not say.
+    a node takes to come where that does not say. With a `host`, everything is on one machine, whose gateway takes time
+    too, and times are those that a client sees.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Scenario:
     provision_s: float = 60.0
     growth: Mapping[str, Bounds] = field(default_factory=dict)
     sweep: Sweep | None = None
+    host: Host | None = None
 
     def __post_init__(self) -> None:
         _check_positive(duration_s=self.duration_s, control_period_s=self.control_period_s)
@@ -121,8 +123,19 @@ class Scenario:
             raise ValueError(f"max_attempts must be at least 1; got {self.max_attempts}.")
         if self.on_loss not in ("retry", "fail"):
             raise ValueError(f"on_loss must be 'retry' or 'fail'; got {self.on_loss!r}.")
+        if self.host is not None:
+            self._check_host()
         for kind, bounds in self.growth.items():
             there = sum(node.kind == kind for node in self.cluster.nodes)
             if not bounds.least <= there <= bounds.most:
                 between = f"from {bounds.least} to {bounds.most}"
                 raise ValueError(f"nodes of kind {kind!r} must be {between} at the start; got {there}.")
+
+    def _check_host(self) -> None:
+        """What decides and what disturbs is measured with the machine; it must not be counted twice."""
+        if self.decision != DecisionTime():
+            raise ValueError("host cannot be combined with decision: it has the decision times of policies.")
+        if any(profile.sensitivity or profile.pressure_curves for profile in self.profiles.values()):
+            raise ValueError("host cannot be combined with functions that have a sensitivity.")
+        if any(node.overcommit > 1 or node.devices for node in self.cluster.nodes):
+            raise ValueError("host cannot be combined with nodes that have devices or an overcommit.")

@@ -17,6 +17,7 @@ from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.books import NoRows, Recorder
 from fairlead.engine.core.controller import Controller
+from fairlead.engine.core.replytime import ReplyTime
 from fairlead.engine.core.site import prepare
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import InstanceSpec
@@ -27,7 +28,6 @@ from fairlead.engine.live.instances import Instances
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
-from fairlead.engine.live.replytime import ReplyTime
 from fairlead.engine.live.routes import Route
 from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
 from fairlead.engine.live.sharing import Seat

@@ -13,7 +13,7 @@ from math import inf
 
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
-from fairlead.engine.sim.simulate import Simulation
+from fairlead.engine.sim.driver import Simulation
 from fairlead.model import Refusal, Request
 from fairlead.policy import make_policy
 from fairlead.policy.base import Move, Resize, Retire, Scale, View, Warm

@@ -335,7 +335,12 @@ class Warming:
         return None
 
     def left_over(self, view: View, menu: Menu, option: int, waiting: int, left_s: float) -> float:
-        """How many of those who wait the instances that are there cannot serve within the time left."""
+        """How many waiting requests the instances that are there cannot serve within the time left.
+
+        Without a deadline that cannot be told, and all of them count: what nothing ends must not wait for ever.
+        """
+        if left_s == inf:
+            return waiting
         runs = self._all(view, menu.name) * left_s / menu.uppers_s[option]
         return max(0.0, waiting - runs * menu.members[option])
 

@@ -14,7 +14,7 @@ from fairlead.testing.virtual.working import die, sleep
 FAULTS_S = 12.0
 """How long requests and faults come; from then on nothing goes wrong any more."""
 
-_POLICIES = ("fairlead", "fairlead", "fifo", "earliest-deadline", "clockwork")
+_POLICIES = ("fairlead", "fairlead", "fifo", "earliest-deadline", "least-loaded")
 _SCALERS = (None, None, None, "hpa", "static-replicas")
 
 Kind = Literal[

@@ -11,6 +11,7 @@ from fairlead.workload.parse.arrivals import Setting, parse_arrivals
 from fairlead.workload.parse.cluster import parse_cluster
 from fairlead.workload.parse.document import describe, parse_document, plain_copy
 from fairlead.workload.parse.functions import parse_functions
+from fairlead.workload.parse.host import parse_host
 from fairlead.workload.parse.optimise import optimised, parse_optimise
 from fairlead.workload.parse.overrides import apply_override, read_overrides
 from fairlead.workload.parse.reader import Check, Section, a_name, choice, integer, number, sequence, text
@@ -197,6 +198,7 @@ class _File:
         settings["pressures"] = tuple(_parse_pressures(top, cluster))
         settings["growth"] = _parse_growth(top.section("growth"), cluster)
         settings["sweep"] = _parse_sweep(top)
+        settings["host"] = parse_host(top, self._folder)
         top.finish()
         make = partial(
             Scenario,

@@ -78,6 +78,8 @@ def scenario_gap(scenario: Scenario, is_scaled: bool = False, rule: Rule | None 
         return "arrivals answer to answers (a closed loop)"
     if scenario.decision.fixed_s or scenario.decision.per_step_s:
         return "decisions take time"
+    if scenario.host is not None:
+        return "the machine's gateway takes time too (host)"
     if scenario.node_faults:
         return "nodes are lost"
     if scenario.growth:

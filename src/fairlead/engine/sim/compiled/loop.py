@@ -1,4 +1,4 @@
-"""The event loop: from instant to instant, as `engine.sim.simulate` and the controller do it together.
+"""The event loop: from instant to instant, as `engine.sim.driver` and the controller do it together.
 
 An instant goes through phases; the loop can leave and come back between any two steps of one: for more arrivals, for
 more room in some array, or for a decision from outside.

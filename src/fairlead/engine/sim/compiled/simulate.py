@@ -5,7 +5,7 @@ from time import perf_counter
 
 from fairlead.engine.sim.compiled.placements import Placement
 from fairlead.engine.sim.compiled.run import CompiledRun, coverage
-from fairlead.engine.sim.simulate import parameters_of
+from fairlead.engine.sim.driver import parameters_of
 from fairlead.errors import UncoveredError
 from fairlead.model import Recording
 from fairlead.policy import Policy

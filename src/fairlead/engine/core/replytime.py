@@ -1,8 +1,8 @@
 """How long an answer takes to leave: from the event that ended the last batch of a request until it is written.
 
 In between lie the decision that the same event brings about, what else the event loop has to do, and the other answers
-of the batch. No policy can know this time, and in a simulation it is zero, so it is taken off deadlines here: the
-controller is given a deadline by which an answer must be ready if it is to leave in time.
+of the batch. No policy can know this time, so it is taken off deadlines here: the controller is given a deadline by
+which an answer must be ready if it is to leave in time. In a simulation without a `host` it is zero.
 """
 
 from math import inf

@@ -1,0 +1,174 @@
+"""The machine that serves: what the gateway, its wake-ups and the sharing of cores cost, besides what functions take.
+
+`fairlead profile` measures it once per machine; a simulation that has it predicts what a client of `fairlead serve`
+would see. Without it a simulation knows the functions' times only.
+"""
+
+import os
+from collections.abc import Mapping
+from math import exp, inf
+from os import PathLike
+from pathlib import Path
+
+import msgspec
+
+from fairlead.errors import ConfigError, Fault
+
+FORMAT = 1
+MAX_BYTES = 1 << 20
+MAX_OPEN = 10_000
+"""Requests that `fairlead serve` has open at once, if nothing is said."""
+
+_TIMES = (
+    "request_s",
+    "turn_s",
+    "send_s",
+    "end_s",
+    "invocation_s",
+    "answer_s",
+    "refusal_s",
+    "mb_s",
+    "hop_s",
+    "cold_factor",
+    "cold_after_s",
+    "instance_cold_s",
+    "client_s",
+    "measured_rps",
+)
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One machine with a gateway, its instances, and maybe the load generator. Times are CPU seconds if not said.
+
+    Args:
+        cores: How many processes run at once; more than that share them evenly.
+        request_s: Of the gateway, to read one request and hand it to the controller.
+        turn_s: Of one turn of the controller, without the policy.
+        send_s: To send a batch to its instance.
+        end_s: To take in a batch that has ended.
+        invocation_s: For each invocation of a batch, in both directions.
+        answer_s: To write one answer.
+        refusal_s: To write one refusal.
+        mb_s: For each MB of a request's input and answer.
+        decision_s: By policy: of one decision.
+        hop_s: Elapsed time of a run that does nothing, from sending it to having its result. Measured times of
+            functions contain it.
+        wake_s: Elapsed time from an event until a sleeping process handles it: equally likely times, the least first,
+            while a core is free.
+        wake_busy_s: The same while every core is in use.
+        cold_factor: How many times as long the gateway's code takes after a long pause, when it is out of the caches,
+            less 1.
+        cold_after_s: The pause after which about two thirds of that is reached.
+        instance_cold_s: What the first run of an instance takes longer after such a pause, elapsed.
+        client_s: Of the load generator, per request, where it runs on the same machine; 0 where it does not.
+        measured_rps: The most requests per second that it was measured with; 0 where that is not known.
+        max_open: Requests that may be open at once; the others are refused.
+        cpu_share: By function: the part of a run's time in which it uses a core; 1 where nothing is said.
+        values_mb: By workflow: the size of a request's input and answer.
+    """
+
+    cores: int
+    request_s: float = 0.0
+    turn_s: float = 0.0
+    send_s: float = 0.0
+    end_s: float = 0.0
+    invocation_s: float = 0.0
+    answer_s: float = 0.0
+    refusal_s: float = 0.0
+    mb_s: float = 0.0
+    decision_s: Mapping[str, float] = {}
+    hop_s: float = 0.0
+    wake_s: tuple[float, ...] = ()
+    wake_busy_s: tuple[float, ...] = ()
+    cold_factor: float = 0.0
+    cold_after_s: float = 0.0
+    instance_cold_s: float = 0.0
+    client_s: float = 0.0
+    measured_rps: float = 0.0
+    max_open: int = MAX_OPEN
+    cpu_share: Mapping[str, float] = {}
+    values_mb: Mapping[str, float] = {}
+
+    def __post_init__(self) -> None:
+        for name in ("cores", "max_open"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        for name in _TIMES:
+            _check(name, getattr(self, name))
+        for name in ("decision_s", "values_mb", "cpu_share"):
+            for key, value in getattr(self, name).items():
+                _check(f"{name}.{key}", value)
+        for key, share in self.cpu_share.items():
+            if share > 1:
+                raise ValueError(f"cpu_share.{key} must be at most 1; got {share}.")
+        for name in ("wake_s", "wake_busy_s"):
+            steps = getattr(self, name)
+            if list(steps) != sorted(steps):
+                raise ValueError(f"{name} must be sorted, the least first; got {list(steps)}.")
+            for value in steps:
+                _check(name, value)
+
+    def decides_s(self, policy: str) -> float:
+        """CPU time of one decision of a policy; of one that was not measured, that of the slowest that was."""
+        found = self.decision_s.get(policy)
+        return max(self.decision_s.values(), default=0.0) if found is None else found
+
+    def coldness(self, pause_s: float) -> float:
+        """How far code is out of the caches after a pause, in [0, 1]."""
+        return 1 - exp(-pause_s / self.cold_after_s) if self.cold_after_s else float(pause_s > 0)
+
+    def wakes_s(self, luck: float, *, is_busy: bool) -> float:
+        """How long a wake-up takes; `luck` in [0, 1) picks one of the equally likely times."""
+        times = (self.wake_busy_s or self.wake_s) if is_busy else self.wake_s
+        return times[int(luck * len(times))] if times else 0.0
+
+
+class MachineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine file: what was measured, and where. `others_share` is what other programs used of the CPUs then."""
+
+    format: int = FORMAT
+    cpu: str = ""
+    others_share: float | None = None
+    host: Host
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise ValueError(f"format must be {FORMAT}, the only one this version reads; got {self.format}.")
+
+
+def machine_file() -> Path:
+    """Where the profile of this machine lies: in the user's data folder."""
+    data = os.environ.get("XDG_DATA_HOME")
+    return (Path(data) if data else Path.home() / ".local" / "share") / "fairlead" / "machine.json"
+
+
+def read_machine(path: str | PathLike[str]) -> MachineProfile:
+    """The machine file at this path. Raises `ConfigError`."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"the file is larger than {MAX_BYTES // 2**20} MiB")
+        return msgspec.json.decode(content, type=MachineProfile)
+    except OSError as error:
+        raise ConfigError(str(path), [Fault("", f"cannot be read: {error.strerror}.")]) from None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        what = f"is no machine profile, as `fairlead profile` writes it: {error}."
+        raise ConfigError(str(path), [Fault("", what)]) from None
+
+
+def write_machine(machine: MachineProfile, path: str | PathLike[str]) -> None:
+    """Write a machine file, whole or not at all. Raises `OSError`."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.new")
+    try:
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(machine), indent=1) + b"\n")
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _check(name: str, value: float) -> None:
+    if not 0 <= value < inf:
+        raise ValueError(f"{name} must be finite and not negative; got {value}.")

@@ -1,0 +1,64 @@
+"""The `host` part of a scenario file: the machine that serves, its gateway and its cores."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from fairlead.errors import ConfigError
+from fairlead.profile import Host
+from fairlead.profile.host import read_machine
+from fairlead.workload.parse.reader import Section, integer, mapping, number, text
+
+_WHOLE = ("cores", "max_open")
+_LISTS = ("wake_s", "wake_busy_s")
+_BY_NAME = ("decision_s", "cpu_share", "values_mb")
+
+
+def parse_host(top: Section, folder: Path) -> Host | None:
+    """The host; None where there is none, or with its faults. `machine` names a machine file, which the rest amends."""
+    section = None if top.raw("host") is None else top.part("host")
+    if section is None:
+        return None
+    before = len(top.faults)
+    values = _from_file(section, folder)
+    names = [field.name for field in msgspec.structs.fields(Host)]
+    for name in names:
+        if name in _LISTS:
+            if name in section:
+                values[name] = tuple(section.all_of(name, number))
+        elif name in _BY_NAME:
+            values |= {name: found} if (found := _numbers(section, name)) is not None else {}
+        else:
+            values |= section.read({name: integer if name in _WHOLE else number})
+    section.finish()
+    if "cores" not in values:
+        section.fault("cores", "is missing.")
+    host = section.build(Host, values, {"cores": 1})
+    return host if len(top.faults) == before else None
+
+
+def _from_file(section: Section, folder: Path) -> dict[str, object]:
+    file = section.get("machine", text, None)
+    if file is None:
+        return {}
+    try:
+        return msgspec.structs.asdict(read_machine(folder / file).host)
+    except ConfigError as error:
+        for fault in error.faults:
+            section.fault("machine", f"{folder / file}: {fault}")
+        return {"cores": 1}
+
+
+def _numbers(section: Section, key: str) -> dict[str, float] | None:
+    """Numbers by name; None where the key is not there."""
+    check: Callable[[object], Mapping[object, object]] = mapping
+    if key not in section:
+        return None
+    found: dict[str, float] = {}
+    for name, value in section.get(key, check, {}).items():
+        try:
+            found[str(name)] = number(value)
+        except ValueError as error:
+            section.fault(f"{key}.{name}", str(error))
+    return found

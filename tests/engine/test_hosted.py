@@ -1,0 +1,157 @@
+"""A simulation on a machine: the gateway takes time, wake-ups do, and all share the cores."""
+
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+from msgspec import structs
+
+from fairlead.engine import simulate
+from fairlead.engine.sim.compiled import coverage
+from fairlead.engine.sim.cores import Cores
+from fairlead.errors import ConfigError
+from fairlead.policy.fifo import Fifo
+from fairlead.profile import Host
+from fairlead.testing import cluster, declared, scenario
+from fairlead.workload import DecisionTime, load_scenario, parse_scenario
+
+FREE = Host(cores=100)  # a machine that costs nothing
+
+
+def seen(recording):
+    """When each request was answered, after it was sent."""
+    table = recording.requests.sort("request")
+    return [pytest.approx(each) for each in (table["end"] - table["arrival"]).to_list()]
+
+
+def on(host, *arrivals, seconds=1.0, vcpus=1, warm=1, **options):
+    made = scenario(declared(seconds, **options), arrivals=list(arrivals), on=cluster(vcpus=vcpus))
+    functions = {name: structs.replace(function, warm=warm) for name, function in made.functions.items()}
+    return replace(made, functions=functions, host=host)
+
+
+@pytest.mark.parametrize(
+    ("policy", "digest"),
+    [("fifo", "0b1f03f75e6587d9"), ("esg", "ef38460eeedba234")],
+)
+def test_without_a_host_records_are_what_they_were_to_the_byte(policy, digest):
+    recording = simulate(load_scenario("quickstart", overrides={"duration_s": 3, "warmup_s": 0}), policy, seed=3)
+    found = sha256()
+    for table in (recording.requests, recording.invocations, recording.instances):
+        found.update(table.write_csv().encode())
+    assert found.hexdigest()[:16] == digest
+
+
+def test_a_machine_that_costs_nothing_changes_no_latency():
+    plain = simulate(replace(on(FREE, 0.0, 0.25, 5.0), host=None), Fifo())
+    assert seen(simulate(on(FREE, 0.0, 0.25, 5.0), Fifo())) == seen(plain) == [1.0, 1.75, 1.0]
+
+
+def test_a_request_takes_each_part_of_the_gateways_work():
+    host = Host(cores=9, request_s=0.1, turn_s=0.01, send_s=0.02, end_s=0.03, answer_s=0.2, decision_s={"Fifo": 0.005})
+    # Read, turn and decision, send; run; end, turn, answer. In the last turn nothing waits, so nothing is decided.
+    assert seen(simulate(on(host, 0.0), Fifo())) == [0.1 + 0.015 + 0.02 + 1.0 + 0.03 + 0.01 + 0.2]
+
+
+def test_what_comes_while_the_gateway_is_busy_is_handled_together():
+    host = Host(cores=9, request_s=0.1, turn_s=1.0)
+    recording = simulate(on(host, 0.0, 0.5, 0.6, vcpus=3), Fifo())
+    starts = recording.invocations.sort("request")["start"].to_list()
+    # the first is read at 0.1 and its turn lasts to 1.1; the others are read by 1.3, and decided in one turn
+    assert starts == [pytest.approx(0.1), pytest.approx(1.3), pytest.approx(1.3)]
+
+
+def test_wake_ups_of_gateway_and_instance_are_part_of_latency():
+    assert seen(simulate(on(Host(cores=9, wake_s=(0.25,)), 0.0), Fifo())) == [0.25 + 0.25 + 1.0 + 0.25]
+
+
+def test_the_way_to_an_instance_is_not_counted_twice():
+    """Measured times have two wake-ups in them already."""
+    assert seen(simulate(on(Host(cores=9, wake_s=(0.1,), hop_s=0.2), 0.0), Fifo())) == [0.1 + 0.1 + 0.8 + 0.1]
+
+
+def test_batches_and_gateway_share_the_cores():
+    """Two batches on one core take twice as long; those that mostly wait do not."""
+    busy = simulate(on(Host(cores=1), 0.0, 0.0, vcpus=2), Fifo())
+    assert seen(busy) == [2.0, 2.0]
+    waiting = simulate(on(Host(cores=1, cpu_share={"f": 0.25}), 0.0, 0.0, vcpus=2), Fifo())
+    assert seen(waiting) == [1.0, 1.0]
+
+
+def test_after_a_pause_the_gateway_is_slower():
+    host = Host(cores=9, answer_s=0.1, cold_factor=2.0)
+    assert seen(simulate(on(host, 0.0), Fifo())) == [1.0 + 0.3]
+
+
+def test_the_load_generator_takes_its_part():
+    assert seen(simulate(on(Host(cores=9, client_s=0.5), 0.0), Fifo())) == [1.5]
+
+
+def test_functions_begin_with_their_warm_instances():
+    assert seen(simulate(on(FREE, 0.0, cold_start_s=0.5, warm=0), Fifo())) == [1.5]
+    assert seen(simulate(on(FREE, 0.0, cold_start_s=0.5), Fifo())) == [1.0]
+
+
+def test_requests_beyond_those_that_may_be_open_are_refused():
+    recording = simulate(on(Host(cores=9, max_open=1), 0.0, 0.25), Fifo())
+    assert recording.requests.sort("request")["outcome"].to_list() == ["completed", "rejected"]
+
+
+def test_the_same_seed_gives_the_same_records():
+    host = Host(cores=2, turn_s=0.001, wake_s=(0.001, 0.01, 0.1))
+    runs = [simulate(on(host, 0.0, 0.1, 0.2), Fifo(), seed=7) for _ in range(2)]
+    assert runs[0].requests.equals(runs[1].requests)
+
+
+def test_the_compiled_engine_does_not_cover_it():
+    assert "gateway" in str(coverage(on(FREE, 0.0, warm=0), Fifo()))
+
+
+def test_decision_time_is_not_counted_twice():
+    with pytest.raises(ValueError, match="host cannot be combined with decision"):
+        replace(on(FREE, 0.0), decision=DecisionTime(fixed_s=0.1))
+
+
+def test_cores_share_evenly_and_forget_what_is_dropped():
+    cores, ended = Cores(1), []
+    cores.begin(0.0, 1, 1.0, 1.0, ended.append)
+    cores.begin(0.0, 2, 2.0, 1.0, ended.append)
+    assert cores.next_end() == 2.0
+    for done in cores.advance(2.0):
+        done(2.0)
+    assert cores.next_end() == 3.0  # the second has one second left, and the core for itself
+    cores.drop(2.5, 2)
+    assert ended == [2.0]
+    assert cores.is_idle
+
+
+DOCUMENT = """
+cluster: {nodes: [{name: a, vcpus: 2}]}
+functions: {f: {latency: {table: [{seconds: 0.1}]}}}
+workflows: {w: {stages: {s: {function: f}}, slo: {latency_s: 1}}}
+arrivals: [{process: poisson, workflow: w, rate_rps: 1}]
+"""
+
+
+def test_a_scenario_file_has_a_host():
+    host = "host: {cores: 2, turn_s: 1.0e-4, wake_s: [1.0e-5, 2.0e-5], decision_s: {fifo: 1.0e-5}}"
+    found = parse_scenario(DOCUMENT + host, "x").host
+    assert found == Host(cores=2, turn_s=1e-4, wake_s=(1e-5, 2e-5), decision_s={"fifo": 1e-5})
+    assert parse_scenario(DOCUMENT, "x").host is None
+
+
+@pytest.mark.parametrize(
+    ("host", "fault"),
+    [
+        ("{turn_s: 1}", "host.cores: is missing"),
+        ("{cores: 2, turns_s: 1}", "host.turns_s: unknown key. Did you mean 'turn_s'"),
+        ("{cores: 2, turn_s: -1}", "host.turn_s: must be finite and not negative"),
+        ("{cores: 2, wake_s: [2, 1]}", "host.wake_s: must be sorted"),
+        ("{cores: 2, cpu_share: {f: 2}}", "cpu_share.f must be at most 1"),
+        ("{cores: 0}", "host.cores: must be at least 1"),
+        ("{machine: nowhere.json}", "nowhere.json: cannot be read"),
+    ],
+)
+def test_a_faulty_host_is_refused_by_name(host, fault):
+    with pytest.raises(ConfigError, match=fault.replace(".", r"\.")):
+        parse_scenario(f"{DOCUMENT}host: {host}", "x")
