@@ -79,7 +79,7 @@ def _share(predicted: float | None, live: float | None) -> float | None:
 
 
 class Others:
-    """What others use of the CPUs: all that is used, less this session's processes and control groups of Fairlead."""
+    """The share of the CPUs that programs other than this one and the servers it starts use."""
 
     def __init__(self) -> None:
         self._began, self._used = monotonic(), self._read()

@@ -29,7 +29,7 @@ def as_served(scenario: Scenario, manifest: Manifest, measured: MeasuredProfiles
 
 
 def extrapolations(scenario: Scenario, measured: MeasuredProfiles | None) -> list[str]:
-    """What a prediction rests on that nobody measured, as sentences."""
+    """Returns the assumptions of a prediction that were not measured, as sentences."""
     host = scenario.host
     functions: Mapping[str, MeasuredFunction] = {} if measured is None else measured.functions
     notes = []

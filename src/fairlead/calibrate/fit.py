@@ -180,7 +180,7 @@ def with_wake_ups(host: Host, light: tuple[Sequence[float], float], full: tuple[
 
 
 def scaled_wake_ups(host: Host, light: float, full: float) -> Host:
-    """The host with every delay of a wake-up so many times as long; what a wake-up takes at least stays."""
+    """Returns the host with the delay of every wake-up multiplied by a factor; the minimum of a wake-up stays."""
 
     def scaled(times: Sequence[float], by: float) -> tuple[float, ...]:
         least = host.hop_s / 2

@@ -1,4 +1,4 @@
-"""The machine that a prediction is for: which file, and what the prediction rests on that nobody measured."""
+"""The machine that a prediction is for: which file describes it, and which assumptions were not measured."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -42,7 +42,7 @@ def is_app(source: str) -> bool:
 
 
 def warn_of_extrapolation(source: str, named: str | None, scenarios: Sequence[Scenario]) -> None:
-    """Say what the predictions for an app rest on that nobody measured; not where the machine was left out by order."""
+    """Warn of unmeasured assumptions behind the predictions for an app, unless `--machine none` was given."""
     if is_app(source) and named != NO_MACHINE:
         measured = measured_beside(source)
         for note in dict.fromkeys(note for one in scenarios for note in extrapolations(one, measured)):

@@ -113,7 +113,7 @@ class Ledger:
         self._members[member].weight = weight
 
     def reserve(self, held: Mapping[str, Amount]) -> None:
-        """Keep this much of each node from all members, until further notice: instances of nobody hold it."""
+        """Lease this much of each node to no member until told otherwise: unclaimed instances hold it."""
         self._reserved = held
         for name, node in self._nodes.items():
             node.reserve(held.get(name, Amount()))

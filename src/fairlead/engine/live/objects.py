@@ -60,7 +60,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 def place_of(url: str, endpoint: str | None, owner: str, secrets: Mapping[str, str], region: str = "") -> Place:
-    """The store that a URL names. ConfigError where it can be none; asks nobody."""
+    """Returns the store that a URL names, without connecting to it. ConfigError if the URL cannot name one."""
     faults = [*_url_faults(url), *_endpoint_faults(url, endpoint)]
     if not faults and urlsplit(url).scheme == "s3" and not (secrets.get(VALUES_KEY_ID) and secrets.get(VALUES_KEY)):
         what = f"needs credentials: set {VALUES_KEY_ID} and {VALUES_KEY}. AWS_ variables are left to functions."
@@ -214,7 +214,7 @@ class Objects:
 def _folder(stores: Any, place: Place) -> Any:
     folder = Path(url2pathname(unquote(urlsplit(place.url).path))) / OURS / place.owner
     folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)  # values are nobody else's business
+    folder.mkdir(mode=0o700, exist_ok=True)  # values may be read by this user only
     return stores.LocalStore(folder, automatic_cleanup=True)
 
 

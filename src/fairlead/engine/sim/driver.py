@@ -29,7 +29,7 @@ from fairlead.workload import ClosedLoop, Scenario
 
 Progress = Callable[[float], None]
 
-IDLE_INSTANTS = 10_000  # with nothing running and nobody coming: the policies will not start what waits
+IDLE_INSTANTS = 10_000  # with nothing running and no request to come: the policies will not start what waits
 REPORT_EVERY = 4096
 _LEAST_ROUND_S = 1e-3  # between two calls of one user in a closed loop
 _WORK = frozenset({ev.Arrived, ev.Finished})
