@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Sequence
+from math import inf
 from time import monotonic
 
 import httptools
@@ -100,13 +101,14 @@ class Connection(asyncio.Protocol):
 class Pool:
     """All connections to one target. A request that would be more than `most` at once is not sent but ends as `UNSENT`.
 
-    `requests` are heads with their bodies, sent in turn.
+    `requests` are heads with their bodies; `picks` tells by its row which of them a request is.
     """
 
     def __init__(
         self,
         target: Target,
         requests: Sequence[tuple[bytes, bytes]],
+        picks: Callable[[int], int],
         *,
         tls: ssl.SSLContext | None = None,
         sends_deadline: bool,
@@ -117,6 +119,7 @@ class Pool:
         self._target = target
         self._tls = tls
         self._requests = requests
+        self._picks = picks
         self._whole = [b"%b\r\n%b" % request for request in requests]
         self._sends_deadline = sends_deadline
         self._most = most
@@ -224,10 +227,10 @@ class Pool:
             connection.send(row, self._data(row, deadline))
 
     def _data(self, row: int, deadline: float) -> bytes:
-        turn = row % len(self._requests)
-        if not self._sends_deadline:
-            return self._whole[turn]
-        head, body = self._requests[turn]
+        picked = self._picks(row)
+        if not self._sends_deadline or deadline == inf:
+            return self._whole[picked]
+        head, body = self._requests[picked]
         left_ms = max(LEAST_DEADLINE_MS, (deadline - monotonic()) * 1e3)
         return b"%bX-Deadline-Ms: %.1f\r\n\r\n%b" % (head, left_ms, body)
 

@@ -9,6 +9,7 @@ import numpy as np
 from fairlead import workload
 
 Pattern = Literal["poisson", "even"]
+Mix = Literal["turn", "random"]
 
 MAX_REQUESTS = 5_000_000
 MAX_IN_FLIGHT = 1_000
@@ -68,13 +69,61 @@ class Closed(msgspec.Struct, frozen=True):
             raise ValueError(f"users must be at least 1; got {self.users}.")
 
 
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of request of a plan that has several.
+
+    Args:
+        name: Under which its results are kept; those of calls with the same name are added up.
+        path: Where it goes, on the server of the load's URL, such as `/v1/workflows/main`.
+        body: What is sent.
+        deadline_s: From the scheduled arrival; None for no deadline, so that every answer is in time.
+    """
+
+    name: str
+    path: str
+    body: bytes = b""
+    deadline_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.path.startswith("/") or any(sign in self.path for sign in " \r\n\0"):
+            raise ValueError(f"path must begin with / and hold no blanks; got {self.path!r}.")
+        if self.deadline_s is not None and not 0 < self.deadline_s < inf:
+            raise ValueError(
+                f"deadline_s of {self.name} must be positive and finite, or None; got {self.deadline_s:g}."
+            )
+
+
+class Picks:
+    """Which of several calls each request is, by its place among the requests.
+
+    In turn, or drawn at random, all equally likely: then the same seed gives the same calls, and a longer load begins
+    like a shorter one.
+    """
+
+    _BLOCK = 4096
+
+    def __init__(self, count: int, mix: Mix = "turn", seed: int = 0) -> None:
+        self._count = count
+        self._random = np.random.default_rng((seed, count)) if mix == "random" and count > 1 else None
+        self._drawn: list[int] = []
+
+    def __call__(self, place: int) -> int:
+        """The number of the call that the request at this place is."""
+        if self._random is None:
+            return place % self._count
+        while place >= len(self._drawn):
+            self._drawn += self._random.integers(self._count, size=self._BLOCK).tolist()
+        return self._drawn[place]
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """One load.
 
     The first `warm_up_s` are sent but not counted. `deadline_s` counts from the scheduled arrival; if `sends_deadline`,
-    what is left of it when the request is sent goes along as `X-Deadline-Ms`. Several bodies are sent in turn. A
-    request that has no answer `timeout_s` after it was sent is given up. At most `max_in_flight` are open at once: an
-    arrival beyond that is not sent, and counts as missed.
+    what is left of it when the request is sent goes along as `X-Deadline-Ms`. Several bodies are sent in turn. With
+    `calls`, each request is one of them, in turn or at random (`mix`, `mix_seed`), and has its path, body and deadline
+    instead of those of the URL and the plan. A request that has no answer `timeout_s` after it was sent is given up. At
+    most `max_in_flight` are open at once: an arrival beyond that is not sent, and counts as missed.
     """
 
     arrivals: Open | Listed | Closed
@@ -84,6 +133,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     sends_deadline: bool = True
     body: bytes | tuple[bytes, ...] = b""
     headers: tuple[tuple[str, str], ...] = ()
+    calls: tuple[Call, ...] = ()
+    mix: Mix = "turn"
+    mix_seed: int = 0
     timeout_s: float = 30.0
     max_in_flight: int = MAX_IN_FLIGHT
     max_requests: int = MAX_REQUESTS
@@ -108,6 +160,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"rate_rps x duration_s is {asked:,.0f} requests; at most {self.max_requests:,} are sent.")
         if isinstance(self.arrivals, Closed) and self.arrivals.users > self.max_in_flight:
             raise ValueError(f"users must be at most max_in_flight ({self.max_in_flight}); got {self.arrivals.users}.")
+        if self.calls and (self.body or self.deadline_s is not None):
+            raise ValueError("body and deadline_s are those of each call where a plan has calls; leave them out.")
+        if self.mix not in get_args(Mix):
+            raise ValueError(f"mix must be one of {', '.join(get_args(Mix))}; got {self.mix!r}.")
+        if self.mix_seed < 0:
+            raise ValueError(f"mix_seed must not be negative; got {self.mix_seed}.")
         if not self.bodies:
             raise ValueError("body must be bytes, or a tuple of at least one; got none.")
         for header in self.headers:
@@ -116,5 +174,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bodies(self) -> tuple[bytes, ...]:
-        """The bodies that are sent in turn."""
+        """The bodies that are sent: of each call, or in turn."""
+        if self.calls:
+            return tuple(call.body for call in self.calls)
         return (self.body,) if isinstance(self.body, bytes) else self.body
+
+    @property
+    def budgets_s(self) -> tuple[float, ...]:
+        """For each of the bodies, the time from the scheduled arrival to the deadline; infinite without one."""
+        given = [call.deadline_s for call in self.calls] or [self.deadline_s] * len(self.bodies)
+        return tuple(inf if deadline_s is None else deadline_s for deadline_s in given)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether any request has a deadline."""
+        return min(self.budgets_s) < inf
+
+    def picks(self) -> Picks:
+        """Which of the bodies each request has."""
+        return Picks(len(self.bodies), self.mix, self.mix_seed)

@@ -36,7 +36,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
         return cls(p50_s=p50, p95_s=p95, p99_s=p99, max_s=float(values.max()))
 
 
-class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
+class LoadResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of the arrivals after the warm-up.
 
     Every one of them is `offered`, also what was not sent. Of a closed loop, those count that *ended* in the time, for
@@ -49,12 +49,15 @@ class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
         refused: 408, 429, 503 and 504, by status and reason.
         errors: Everything else, by what it was.
         unsent: Arrivals that found `max_in_flight` requests open.
+        deadline_s: That of all requests; None without one, or where calls have different ones.
         attainment: `in_time` as a share of `offered`.
         goodput_rps: `in_time` per second.
         refused_in_time: Share of the refusals that came before the deadline; None without one, or without refusals.
         lag: How late the generator itself came to an arrival. It is part of every latency.
         generator_cpu: Share of one core that the generator used.
         is_generator_late: Whether its lag is too large for the latencies to be the server's.
+        by_call: The same for the requests of each call, by its name, where the plan has calls. The lag and the CPU
+            share are those of the whole load.
     """
 
     url: str
@@ -78,37 +81,73 @@ class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
     lag: Times
     generator_cpu: float
     is_generator_late: bool
+    by_call: dict[str, "LoadResult"] = {}
 
 
 def summarise(url: str, plan: Plan, samples: Samples, start: float, *, cpu_share: float) -> LoadResult:
     """The result of a run that began at this instant."""
-    scheduled = np.frombuffer(samples.scheduled, dtype=np.float64) - start
-    ended = np.frombuffer(samples.ended, dtype=np.float64) - start
-    status = np.frombuffer(samples.status, dtype=np.int16)
-    is_closed = isinstance(plan.arrivals, Closed)
-    counts_at = ended if is_closed else scheduled
-    counts = (counts_at >= plan.warm_up_s) & (counts_at < plan.duration_s)
-    latency = ended - scheduled
-    limit_s = inf if plan.deadline_s is None else plan.deadline_s
+    picks = plan.picks()
+    picked = np.array([picks(row) for row in range(len(samples))], dtype=np.intp)
+    found = _Columns(plan, samples, start, np.array(plan.budgets_s)[picked])
+    names = [call.name for call in plan.calls]
+    limits: dict[str, set[float | None]] = {}
+    for call in plan.calls:
+        limits.setdefault(call.name, set()).add(call.deadline_s)
+    of_call = {name: np.isin(picked, [place for place, each in enumerate(names) if each == name]) for name in limits}
+    everywhere = {plan.deadline_s} if not plan.calls else set().union(*limits.values())
+    total = _result(url, plan, found, found.counts, _only(everywhere), cpu_share)
+    return msgspec.structs.replace(
+        total,
+        by_call={
+            name: msgspec.structs.replace(
+                _result(url, plan, found, found.counts & which, _only(limits[name]), cpu_share),
+                lag=total.lag,
+                is_generator_late=total.is_generator_late,
+            )
+            for name, which in of_call.items()
+        },
+    )
+
+
+class _Columns:
+    """The rows of a load as arrays; times are seconds from its start."""
+
+    def __init__(self, plan: Plan, samples: Samples, start: float, limit_s: NDArray[np.float64]) -> None:
+        scheduled = np.frombuffer(samples.scheduled, dtype=np.float64) - start
+        ended = np.frombuffer(samples.ended, dtype=np.float64) - start
+        at = ended if isinstance(plan.arrivals, Closed) else scheduled
+        self.counts = (at >= plan.warm_up_s) & (at < plan.duration_s)
+        self.status = np.frombuffer(samples.status, dtype=np.int16)
+        self.latency = ended - scheduled
+        self.lag = np.frombuffer(samples.taken, dtype=np.float64) - start - scheduled
+        self.is_within = self.latency <= limit_s
+        self.reasons = samples.reasons
+
+
+def _result(
+    url: str, plan: Plan, found: _Columns, counts: NDArray[np.bool_], deadline_s: float | None, cpu_share: float
+) -> LoadResult:
+    """The result of the rows that count."""
+    status, latency = found.status, found.latency
     is_answer = counts & (status >= 200) & (status < 300)
-    is_in_time = is_answer & (latency <= limit_s)
+    is_in_time = is_answer & found.is_within
     is_refusal = counts & np.isin(status, REFUSALS)
     is_error = counts & ~is_answer & ~is_refusal & (status != UNSENT)
-    taken = np.frombuffer(samples.taken, dtype=np.float64) - start
-    lag = Times.of((taken - scheduled)[counts])
+    lag = Times.of(found.lag[counts])
     seconds = plan.duration_s - plan.warm_up_s
     offered, in_time, refusals = int(counts.sum()), int(is_in_time.sum()), int(is_refusal.sum())
-    early = int((is_refusal & (latency <= limit_s)).sum())
+    early = int((is_refusal & found.is_within).sum())
+    shortest_s = min(plan.budgets_s)
     return LoadResult(
         url=url,
         duration_s=plan.duration_s,
         warm_up_s=plan.warm_up_s,
-        deadline_s=plan.deadline_s,
+        deadline_s=deadline_s,
         users=plan.arrivals.users if isinstance(plan.arrivals, Closed) else None,
         offered=offered,
         answered=int(is_answer.sum()),
         in_time=in_time,
-        refused=_by_name(is_refusal, status, samples.reasons),
+        refused=_by_name(is_refusal, status, found.reasons),
         errors=_by_name(is_error, status, {}),
         unsent=int((counts & (status == UNSENT)).sum()),
         attainment=in_time / offered if offered else None,
@@ -117,11 +156,16 @@ def summarise(url: str, plan: Plan, samples: Samples, start: float, *, cpu_share
         goodput_rps=in_time / seconds,
         latency=Times.of(latency[is_answer]),
         refusal_latency=Times.of(latency[is_refusal]),
-        refused_in_time=early / refusals if refusals and plan.deadline_s is not None else None,
+        refused_in_time=early / refusals if refusals and plan.is_timed else None,
         lag=lag,
         generator_cpu=cpu_share,
-        is_generator_late=_is_late(lag, plan.deadline_s),
+        is_generator_late=_is_late(lag, None if shortest_s == inf else shortest_s),
     )
+
+
+def _only(limits: set[float | None]) -> float | None:
+    """The deadline that all have; None where they differ."""
+    return next(iter(limits)) if len(limits) == 1 else None
 
 
 def _without_figures(reason: str) -> str:

@@ -46,7 +46,8 @@ def run_load(
     A server that does not answer is not an error here: the result counts it.
 
     Args:
-        url: An address with its path; `https` verifies the server's certificate.
+        url: An address with its path; `https` verifies the server's certificate. The calls of a plan have paths of
+            their own, and only the server is taken from it.
         plan: What is sent, and when.
         cacert: PEM file of the certificates to trust instead of the system's.
         progress: Called several times a second.
@@ -82,12 +83,15 @@ class _Generator:
         self._next = 0  # the arrival to come
         self._instants: list[float] = []
         self._is_all_sent = False
-        self._budget_s = inf if plan.deadline_s is None else plan.deadline_s
+        self._budgets_s = plan.budgets_s
+        self._picks = plan.picks()
+        targets = [target.at(call.path) for call in plan.calls] or [target] * len(plan.bodies)
         self._pool = Pool(
             target,
-            [(target.head(body, plan.headers), body) for body in plan.bodies],
+            [(each.head(body, plan.headers), body) for each, body in zip(targets, plan.bodies, strict=True)],
+            self._picks,
             tls=tls,
-            sends_deadline=plan.deadline_s is not None and plan.sends_deadline,
+            sends_deadline=plan.is_timed and plan.sends_deadline,
             most=plan.max_in_flight,
             timeout_s=plan.timeout_s,
             ended=self._end,
@@ -127,7 +131,7 @@ class _Generator:
                 break
             scheduled = instants[self._next]
             self._next += 1
-            self._pool.send(self._samples.begin(scheduled, now), scheduled + self._budget_s)
+            self._send(scheduled, now)
             now = monotonic()
         if self._next < count:
             self._alarm.set(instants[self._next])
@@ -148,7 +152,11 @@ class _Generator:
         if now - self._start >= self._plan.duration_s or len(self._samples) >= self._plan.max_requests:
             self._all_sent()
         else:
-            self._pool.send(self._samples.begin(now, now), now + self._budget_s)
+            self._send(now, now)
+
+    def _send(self, scheduled: float, now: float) -> None:
+        row = self._samples.begin(scheduled, now)
+        self._pool.send(row, scheduled + self._budgets_s[self._picks(row)])
 
     def _end(self, row: int, now: float, status: int, reason: str) -> None:
         self._samples.end(row, now, status, reason)

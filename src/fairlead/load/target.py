@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 _PORTS = {"http": 80, "https": 443}
+_SAFE = "/%:@!$&'()*+,;=~"  # in a path as it is
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+")
 
 
@@ -38,10 +39,14 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             port = 0
         if not port:
             raise ValueError(f"the URL's port must be a number from 1 to 65535; got {url[:200]!r}.")
-        path = quote(parts.path, safe="/%:@!$&'()*+,;=~", errors="replace") or "/"
+        path = quote(parts.path, safe=_SAFE, errors="replace") or "/"
         if parts.query:
-            path += "?" + quote(parts.query, safe="/%:@!$&'()*+,;=~?", errors="replace")
+            path += "?" + quote(parts.query, safe=f"{_SAFE}?", errors="replace")
         return cls(host=host, port=port, path=path, is_tls=parts.scheme == "https")
+
+    def at(self, path: str) -> "Target":
+        """Another path of the same server."""
+        return msgspec.structs.replace(self, path=quote(path, safe=f"{_SAFE}?", errors="replace"))
 
     @property
     def is_loopback(self) -> bool:
