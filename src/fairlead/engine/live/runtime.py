@@ -147,13 +147,15 @@ class Runtime:
             scenario,
             dispatcher,
             scaler,
-            None,
+            None if record is None else clock.now,
             names,
             rows,
             growable=instances.capabilities.growable,
             awaits_end=True,
             send=self._run_batch,
         )
+        if record is not None:
+            record.times_s = self.controller.decisions.times_s
         self.tally = Tally(manifest, self.controller, clock)
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
         self._pool = WarmPool(manifest, self.controller, self.order, log, clock)
