@@ -5,7 +5,8 @@ they may, the oldest go.
 
 What frames hold, as MessagePack: rows of the three tables in the order of their columns (`model.tables`), refusals as
 (now, action, reason), instants as (now, events), the end as (end_s, stale events), what a scaler made of a function as
-in `scaling`, and decision times as (seconds,). An event is [kind, fields...], with the kinds of `EVENTS`; an arrival is flat, so that it can be read without knowing requests.
+in `scaling`, and decision times as (seconds,). An event is [kind, fields...], with the kinds of `EVENTS`; an arrival is
+flat, so that it can be read without knowing requests.
 """
 
 import os
