@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from fairlead.app.prediction import as_served
-from fairlead.calibrate.serving import Gateway, served
+from fairlead.calibrate.serving import Gateway, ServingError, served
 from fairlead.engine.core import events as ev
 from fairlead.engine.sim import simulate
 from fairlead.league.live.app import LiveApp
+from fairlead.league.live.asking import ask_once
 from fairlead.league.live.figures import (
     Decisions,
     Figures,
@@ -28,7 +29,7 @@ from fairlead.load import Closed, LoadProgress, LoadResult, Open, Plan, run_load
 from fairlead.model import Recording, Request
 from fairlead.profile import Host
 from fairlead.report.live import latest_run, read_live_run
-from fairlead.workload import PolicyChoice
+from fairlead.workload import PolicyChoice, Scenario
 
 WARM_UP_S = 2.0
 """How long a cell is loaded before it is counted, if nothing is said."""
@@ -112,15 +113,21 @@ def predict_cell(
     a live run.
     """
     plan = plan_of(app, rate_rps, seconds, seed, slo_scale=slo_scale, warm_up_s=warm_up_s)
-    scenario = replace(app.scenario(), policy=PolicyChoice(name=policy, parameters=dict(parameters or {})))
-    if host is not None:
-        scenario = as_served(scenario, app.manifest, app.measured, host)
+    scenario = scenario_under(app, policy, host, parameters)
     given = [
         (at, ev.Arrived(Request(place, name, at, at + budget_s, scenario.workflows[name].slo.cost_usd), 1))
         for place, (at, name, budget_s) in enumerate(arrivals_of(plan))
     ]
     run = replace(scenario, arrivals=(), duration_s=plan.duration_s, warmup_s=plan.warm_up_s)
     return recorded_figures(simulate(run, given=given, seed=seed), seconds)
+
+
+def scenario_under(
+    app: LiveApp, policy: str, host: Host | None, parameters: Mapping[str, object] | None = None
+) -> Scenario:
+    """The scenario of an app under a policy, on a machine if that was measured."""
+    scenario = replace(app.scenario(), policy=PolicyChoice(name=policy, parameters=dict(parameters or {})))
+    return scenario if host is None else as_served(scenario, app.manifest, app.measured, host)
 
 
 def plan_of(
@@ -151,7 +158,10 @@ def arrivals_of(plan: Plan) -> Iterator[tuple[float, str, float]]:
 def measure_capacity(app: LiveApp, *, seconds: float = CAPACITY_S, progress: Progress | None = None) -> float:
     """Answers per second that an app gives to 32 users who always ask, over all workflows alike, with time to wait.
 
-    Served by `fairlead` with deadlines of 10 s. Raises `ServingError`.
+    Served by `fairlead` with deadlines of 10 s.
+
+    Raises:
+        ServingError: The gateway did not start, or a workflow does not answer.
     """
     plan = Plan(
         arrivals=Closed(USERS),
@@ -165,7 +175,24 @@ def measure_capacity(app: LiveApp, *, seconds: float = CAPACITY_S, progress: Pro
         tempfile.TemporaryDirectory(prefix="fairlead-") as folder,
         _gateway(app, Path(folder), CAPACITY_POLICY, []) as gateway,
     ):
-        return run_load(gateway.url, plan, progress=_told(plan, progress)).goodput_rps
+        ask_once(app, gateway.url)
+        goodput_rps = run_load(gateway.url, plan, progress=_told(plan, progress)).goodput_rps
+    if not goodput_rps:
+        raise ServingError(f"{app.name} answered no request of {USERS} users within {CAPACITY_DEADLINE_S:g} s.")
+    return goodput_rps
+
+
+def check_app(app: LiveApp) -> None:
+    """Serve an app and call each workflow once.
+
+    Raises:
+        ServingError: The gateway did not start, or a workflow does not answer.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="fairlead-") as folder,
+        _gateway(app, Path(folder), CAPACITY_POLICY, []) as gateway,
+    ):
+        ask_once(app, gateway.url)
 
 
 @contextmanager
