@@ -33,8 +33,8 @@ def ask_once(app: LiveApp, url: str) -> None:
 
 def _unanswered(app: LiveApp, workflow: str, why: str) -> ServingError:
     return ServingError(
-        f"{app.path}: workflow {workflow!r} does not answer its example: {why.rstrip('.')}. If it needs another program, "
-        "such as an object store, start that first; if it has no example, give it one in the app file."
+        f"{app.path}: workflow {workflow!r} does not answer its example: {why.rstrip('.')}. If it needs another "
+        "program, such as an object store, start that first; if it has no example, give it one in the app file."
     )
 
 

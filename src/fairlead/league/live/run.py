@@ -66,34 +66,26 @@ class LiveLeague:
         Raises:
             ServingError: An app is not served at all, or one of its workflows does not answer.
         """
-        done = 0
-        for app in self._apps:
-            cells = self._to_do[app.name]
-            if not cells:
-                continue
-
-            def reach(share: float, doing: str, before: int = done) -> None:
-                tell((before + share) / self.count, doing)
-
-            entrant = self._entrant(app, reach)
-            self.league = self.league.with_entrant(entrant)
-            keep(self.league)
-            for load, policy in cells:
-
-                def part(share: float, before: int = done, text: str = f"{app.name} x{load:g} {policy}") -> None:
-                    tell((before + share) / self.count, text)
-
-                part(0.0)
-                self.league = self.league.with_cell(self._cell(app, entrant.capacity_rps, load, policy, part))
+        for app in self._apps:  # all of them before the first cell, so that one that cannot be served is told at once
+            if self._to_do[app.name]:
+                tell(0.0, f"{app.name}: capacity")
+                self.league = self.league.with_entrant(self._entrant(app))
                 keep(self.league)
-                done += 1
+        todo = [(app, load, policy) for app in self._apps for load, policy in self._to_do[app.name]]
+        for done, (app, load, policy) in enumerate(todo):
 
-    def _entrant(self, app: LiveApp, reach: Tell) -> Entrant:
+            def part(share: float, before: int = done, text: str = f"{app.name} x{load:g} {policy}") -> None:
+                tell((before + share) / len(todo), text)
+
+            part(0.0)
+            self.league = self.league.with_cell(self._cell(app, load, policy, part))
+            keep(self.league)
+
+    def _entrant(self, app: LiveApp) -> Entrant:
         known = self.league.entrant(app.name)
         given = self._capacity_rps
         if known is not None and given in (None, known.capacity_rps):
             return known
-        reach(0.0, f"{app.name}: capacity")
         if given is None:
             capacity_rps = measure_capacity(app)
         else:
@@ -108,9 +100,11 @@ class LiveLeague:
         )
         return Entrant(name=app.name, path=app.path, capacity_rps=capacity_rps, is_given=given is not None, notes=notes)
 
-    def _cell(self, app: LiveApp, capacity_rps: float, load: float, policy: str, part: Callable[[float], None]) -> Cell:
+    def _cell(self, app: LiveApp, load: float, policy: str, part: Callable[[float], None]) -> Cell:
         league = self.league
-        rate_rps = load * capacity_rps
+        entrant = league.entrant(app.name)
+        assert entrant is not None
+        rate_rps = load * entrant.capacity_rps
         cell = Cell(app=app.name, load=load, policy=policy)
         try:
             live = run_cell(
