@@ -1,6 +1,6 @@
 """`fairlead league`: every policy on every scenario, or on an app of one's own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 from shlex import join
@@ -12,6 +12,7 @@ from fairlead.app.load import split_address
 from fairlead.app.scenario import profile_beside
 from fairlead.cli.choices import open_source, whole_number
 from fairlead.cli.errors import FAILED, INTERRUPTED, UsageError
+from fairlead.cli.league_live import live_league
 from fairlead.cli.league_tables import show_league
 from fairlead.cli.outputs import STDOUT, check_files, check_folder, write_json
 from fairlead.cli.progress import ShareProgress
@@ -82,13 +83,58 @@ def league(
     ] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with a heat map (HTML).")] = None,
     heatmap: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the heat map alone (SVG).")] = None,
+    is_live: Annotated[
+        bool,
+        typer.Option(
+            "--live", help="Serve apps for real, one policy after the other, beside what simulation predicts."
+        ),
+    ] = False,
+    seconds: Annotated[
+        float | None, typer.Option(metavar="S", help="With --live: seconds of load counted per cell. Default: 20.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(parser=whole_number(0), metavar="N", help="With --live: of the arrivals. Default: 0.")
+    ] = None,
+    capacity: Annotated[
+        float | None,
+        typer.Option(metavar="RPS", help="With --live: requests per second at load 1. Default: measured for each app."),
+    ] = None,
+    is_profiled: Annotated[
+        bool, typer.Option("--profile", help="With --live: first measure the machine and the apps anew.")
+    ] = False,
+    is_resumed: Annotated[
+        bool, typer.Option("--resume", help="With --live and --json FILE: go on with the cells that FILE lacks.")
+    ] = False,
     is_quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")] = False,
 ) -> None:
     """Compare policies on every scenario, or on an app: which one keeps its objectives, and at which load it breaks.
 
     Finished runs are kept: the same command again does only what is new, and goes on where it was interrupted.
+
+    With --live, apps are served by real processes under the same arrivals for every policy, at 0.5, 1 and 2 times their
+    capacity, and every figure stands beside the simulator's prediction of it.
     """
     check_files({"--json": json_to, "--report": report, "--heatmap": heatmap})
+    live_only = {"--seconds": seconds, "--seed": seed, "--capacity": capacity}
+    live_only |= {"--profile": is_profiled or None, "--resume": is_resumed or None}
+    sim_only = {"--seeds": seeds, "--jobs": jobs, "--limit-s": limit_s, "--cache": cache, "--heatmap": heatmap}
+    sim_only |= {"--full": is_full or None, "--no-cache": is_uncached or None}
+    _refuse(sim_only if is_live else live_only, is_live=is_live)
+    if is_live:
+        live_league(
+            targets or [],
+            policies or [],
+            _read_loads(load),
+            seconds=seconds,
+            seed=seed or 0,
+            capacity_rps=capacity,
+            is_profiled=is_profiled,
+            is_resumed=is_resumed,
+            json_to=json_to,
+            report=report,
+            is_quiet=is_quiet,
+        )
+        return
     if is_full and targets:
         raise UsageError("--full takes every shipped scenario; leave out the names, or leave out --full.")
     store = _open_cache(cache, is_uncached)
@@ -174,6 +220,16 @@ def _read_loads(text: str | None) -> list[float] | None:
             raise UsageError(f"--load must be positive numbers such as 0.5,1,3; got {part.strip()!r} in {text!r}.")
         loads.append(value)
     return sorted(set(loads))
+
+
+def _refuse(options: Mapping[str, object], *, is_live: bool) -> None:
+    """Raise for options that were given and belong to the other kind of league."""
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        one = len(given) == 1
+        why = "is for simulated leagues, without --live" if is_live else "needs --live"
+        why = why if one else why.replace("is for", "are for").replace("needs", "need")
+        raise UsageError(f"{', '.join(given)} {why}.")
 
 
 def _read_limit(given: float | None) -> float:

@@ -129,6 +129,9 @@ def serve(
         bool, typer.Option("--no-warm-up", help="Do not run the examples of workflows before serving.")
     ] = False,
     no_records: Annotated[bool, typer.Option("--no-records", help="Keep no records of the run.")] = False,
+    decision_times: Annotated[
+        bool, typer.Option("--decision-times", help="Record the CPU time of every decision of the policy.")
+    ] = False,
 ) -> None:
     """Serve apps over HTTP: admit what can be in time, refuse the rest at once, and survive crashes."""
     paths = _app_paths(apps or [], allow_deploy)
@@ -140,6 +143,8 @@ def serve(
     if limits is not None and limits not in KINDS:
         raise UsageError(f"--limits must be one of {', '.join(KINDS)}; got {limits!r}.")
     AllowList(callback_allow or ())
+    if decision_times and no_records:
+        raise UsageError("--decision-times are part of the records, which --no-records leaves out.")
     if overcommit is not None and not 1 <= overcommit < inf:
         raise UsageError(f"--overcommit must be at least 1 and finite; got {overcommit:g}.")
     if control_period is not None and scaler in (None, "none") and not monitor:
@@ -171,6 +176,7 @@ def serve(
         monitor=monitor,
         warms_up=not no_warm_up,
         records=not no_records,
+        times_decisions=decision_times,
         token_file=None if token_file is None else str(token_file.resolve()),
         allow_deploy=allow_deploy,
         callback_prefixes=tuple(callback_allow or ()),

@@ -72,6 +72,7 @@ class _Found:
         self.refusals: list[Refusal] = []
         self.arrivals: dict[object, Row] = {}
         self.ready: dict[object, float] = {}
+        self.times_s: list[float] = []
         self.last = 0.0
         self.end: Row | None = None
 
@@ -88,6 +89,8 @@ class _Found:
                         self.arrivals[event[1]] = event[1:]
                     elif event[0] == READY:
                         self.ready[event[1]] = self.last
+        elif kind == Kind.DECISIONS:
+            self.times_s += [_number(time_s) for (time_s,) in entries]
         elif kind == Kind.END:
             self.end = entries[-1]
 
@@ -119,6 +122,7 @@ def _recording(head: RunHead, found: _Found) -> Recording:
         instances=instances,
         refusals=tuple(found.refusals),
         stale_events=int(_number(found.end[1])) if found.end else 0,
+        decision_s=tuple(found.times_s),
         engine=ENGINE,
     )
 

@@ -4,9 +4,9 @@ A process that is killed leaves a torn frame at the end at most; a reader stops 
 they may, the oldest go.
 
 What frames hold, as MessagePack: rows of the three tables in the order of their columns (`model.tables`), refusals as
-(now, action, reason), instants as (now, events), the end as (end_s, stale events), and what a scaler made of a function
-as in `scaling`. An event is [kind, fields...],
-with the kinds of `EVENTS`; an arrival is flat, so that it can be read without knowing requests.
+(now, action, reason), instants as (now, events), the end as (end_s, stale events), what a scaler made of a function as
+in `scaling`, and decision times as (seconds,). An event is [kind, fields...], with the kinds of `EVENTS`; an arrival is
+flat, so that it can be read without knowing requests.
 """
 
 import os
@@ -57,6 +57,7 @@ class Kind(IntEnum):
     REFUSALS = 4
     END = 5
     SCALING = 6
+    DECISIONS = 7
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):

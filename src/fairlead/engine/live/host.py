@@ -60,8 +60,9 @@ class Options:
     them an app gets where all want more than there is; 1 where it does not. `limits` is a kind of
     limiter; None for the best that works here. `nodes` take the place of those that apps ask for. `is_watched` says
     whether the monitor watches the nodes; None for where there is a scaler. `warms_up` says whether the examples of
-    apps run before they are served. After a restart (`is_restart`) what cannot be started now is tried again, not given
-    up. A list gives at most `max_items` items to a map stage.
+    apps run before they are served, `times_decisions` whether records have the CPU time of each decision. After a
+    restart (`is_restart`) what cannot be started now is tried again, not given up. A list gives at most `max_items`
+    items to a map stage.
     """
 
     policy: PolicyChoice | None = None
@@ -75,6 +76,7 @@ class Options:
     is_watched: bool | None = None
     warms_up: bool = True
     records: bool = True
+    times_decisions: bool = False
     record_bytes: int = 256 << 20
     is_restart: bool = False
     max_items: int = MOST_ITEMS
@@ -360,6 +362,7 @@ class Host:
                 is_watched=watched,
                 max_items=self._options.max_items,
                 warms_up=self._options.warms_up,
+                is_timed=self._options.times_decisions,
                 seat=self._seat(manifest.name, generation, scenario),
                 clock=self._clock,
             )

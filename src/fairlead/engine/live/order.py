@@ -25,6 +25,7 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     monitor: bool | None = None
     warms_up: bool = True
     records: bool = True
+    times_decisions: bool = False
     token_file: str | None = None
     allow_deploy: bool = False
     callback_prefixes: tuple[str, ...] = ()

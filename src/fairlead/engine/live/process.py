@@ -158,6 +158,7 @@ def _options(order: ServeOrder, settings: Settings) -> Options:
         is_watched=order.monitor,
         warms_up=order.warms_up,
         records=order.records,
+        times_decisions=order.times_decisions,
         is_restart=order.is_restart,
         max_items=settings.max_items,
         apps=tuple(Path(path) for path in order.apps),

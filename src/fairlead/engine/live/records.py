@@ -60,6 +60,7 @@ class RunLog:
         "invocations",
         "lost",
         "requests",
+        "times_s",
     )
 
     def __init__(
@@ -74,6 +75,7 @@ class RunLog:
         self.requests: list[Row] = []
         self.invocations: list[Row] = []
         self.instances: list[Row] = []
+        self.times_s: list[float] = []  # of each call of the dispatcher
         self.lost = 0  # entries that are not on disk, for want of it
         self._instants: list[tuple[float, Sequence[Event]]] = []
         self._note = self._instants.append  # bound once: `log` is called for every event
@@ -156,7 +158,7 @@ class RunLog:
             self._give_up()
             return
         try:
-            pieces = max(len(self._instants), *(len(rows) for _, rows in self._kinds))
+            pieces = max(len(self._instants), len(self.times_s), *(len(rows) for _, rows in self._kinds))
             for _ in range(0, pieces, _PIECE):  # in turn, so that a kill finds all tables about equally far
                 self._take_piece()
         except OSError as error:
@@ -168,6 +170,9 @@ class RunLog:
             if rows:
                 self._segments.append(self._pack((kind, _front(rows))))
                 sleep(0)
+        if self.times_s:
+            self._segments.append(self._pack((Kind.DECISIONS, [(time_s,) for time_s in _front(self.times_s)])))
+            sleep(0)
         if self._instants:
             piece = [encode_instant(now, events) for now, events in _front(self._instants)]
             self._segments.append(self._pack((Kind.INSTANTS, piece)))
@@ -176,7 +181,7 @@ class RunLog:
     def _give_up(self) -> None:
         for _, rows in self._kinds:
             self.lost += _clear(rows)
-        self.lost += _clear(self._instants)
+        self.lost += _clear(self._instants) + _clear(self.times_s)
 
     def _fail(self, why: str) -> None:
         if not self._has_failed:

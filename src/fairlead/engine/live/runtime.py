@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from time import thread_time
 from typing import Protocol
 
 import msgspec
@@ -49,7 +50,9 @@ _LOOK_AGAIN_S = 1.0  # how often it is checked whether a request that is late ca
 
 
 class RunLog(Recorder, Scalings, Protocol):
-    """Where a run is recorded."""
+    """Where a run is recorded. `times_s` takes the CPU time of each decision, where those are wanted."""
+
+    times_s: list[float]
 
     def log(self, now: float, events: Sequence[ev.Event]) -> None:
         """Note what the controller is told."""
@@ -79,6 +82,7 @@ class Runtime:
         broken: Called with a fault of ours: effects are lost, so requests would stay open for ever, and only a new
             start helps. Without it the fault is raised.
         max_items: How many items a list may give to a map stage.
+        is_timed: Whether the CPU time of every decision is recorded.
         seat: Its place in a cluster that other apps use too; None for a cluster of its own.
         clock: Where instants come from.
     """
@@ -96,6 +100,7 @@ class Runtime:
         is_watched: bool | None = None,
         max_items: int = MOST_ITEMS,
         warms_up: bool = True,
+        is_timed: bool = False,
         seat: Seat | None = None,
         clock: Clock = REAL,
     ) -> None:
@@ -147,13 +152,15 @@ class Runtime:
             scenario,
             dispatcher,
             scaler,
-            None,
+            thread_time if is_timed and record is not None else None,
             names,
             rows,
             growable=instances.capabilities.growable,
             awaits_end=True,
             send=self._run_batch,
         )
+        if is_timed and record is not None:
+            record.times_s = self.controller.decisions.times_s
         self.tally = Tally(manifest, self.controller, clock)
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
         self._pool = WarmPool(manifest, self.controller, self.order, log, clock)
