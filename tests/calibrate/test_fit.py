@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairlead.calibrate.fit import Sample, fit_gateway, fit_wake_s, make_host, scaled_wake_ups
+from fairlead.calibrate.fit import Sample, fit_gateway, make_host
 from fairlead.profile import Host
 from fairlead.profile.host import MachineProfile, read_machine, write_machine
 
@@ -60,24 +60,6 @@ def test_decision_time_is_what_a_policy_takes_beyond_the_reference():
     host = make_host(2, SAMPLES, under, "fifo", 1e-4)
     assert host.decision_s == {"fifo": 0.0, "slow-policy": pytest.approx(80e-6, rel=0.02)}
     assert host.decides_s("unknown") == host.decision_s["slow-policy"]
-
-
-def test_wake_ups_without_delay_take_half_a_hop_each():
-    assert set(fit_wake_s([0.002] * 50, 0.002, 1e-4)) == {5e-5}
-
-
-def test_a_stall_belongs_to_one_of_the_two_wake_ups_of_a_run():
-    """Of runs, 19 % have a stall of 3 ms: 10 % of single wake-ups."""
-    found = fit_wake_s([0.002] * 81 + [0.005] * 19, 0.002, 0.0)
-    assert sum(value > 1e-3 for value in found) == 5  # of 50
-    assert found[-1] == pytest.approx(0.003)
-
-
-def test_delays_are_scaled_and_the_least_time_stays():
-    host = Host(cores=2, hop_s=2e-4, wake_s=(1e-4, 3e-4), wake_busy_s=(1e-4, 5e-4))
-    found = scaled_wake_ups(host, 0.5, 2.0)
-    assert found.wake_s == pytest.approx((1e-4, 2e-4))
-    assert found.wake_busy_s == pytest.approx((1e-4, 9e-4))
 
 
 def test_a_machine_file_can_be_carried_elsewhere(tmp_path):

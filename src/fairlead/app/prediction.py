@@ -25,6 +25,8 @@ def as_served(scenario: Scenario, manifest: Manifest, measured: MeasuredProfiles
     }
     shares = {name: _cpu_share(function) for name, function in functions.items() if name in scenario.functions}
     sizes = {spec.name: _values_mb(spec, functions) for spec in manifest.workflows}
+    if measured is not None and measured.served is not None:
+        host = measured.served.host(host)
     return replace(scenario, profiles=profiles, host=msgspec.structs.replace(host, cpu_share=shares, values_mb=sizes))
 
 

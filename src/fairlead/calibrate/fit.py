@@ -1,19 +1,14 @@
 """From loads and what the gateway used in each to the figures of a `Host`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from fairlead.profile import Host
 
-WAKE_UPS = 50
-"""How many equally likely times stand for all wake-ups."""
-
 _TURN_PART = 0.5  # of what a turn and a batch take together; sending and ending share the rest
 _READ_PART = 0.6  # of what a request and its answer take together
-_STALLED_S = 0.0005  # a wake-up beyond the usual time by more than this waited for a core
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,29 +105,6 @@ def fit_refusal_s(sample: Sample, found: Mapping[str, float], decision_s: float)
     return max(0.0, rest_s / sample.requests)
 
 
-def fit_wake_s(runs_s: Sequence[float], usual_s: float, hop_s: float) -> tuple[float, ...]:
-    """Equally likely times of one wake-up, the least first, from runs that have two: the instance's and the gateway's.
-
-    `usual_s` is how long a run takes without any delay. Of two wake-ups without delay, each takes half of `hop_s`. What
-    runs take beyond belongs to one of the two where it is much, and to both alike where it is little.
-    """
-    late = np.sort(np.maximum(0.0, np.asarray(runs_s) - usual_s))
-    is_stalled = late > _STALLED_S
-    share = 1 - float(np.sqrt(1 - is_stalled.mean()))  # of single wake-ups
-    stalled = round(share * WAKE_UPS)
-    usual, much = late[~is_stalled] / 2, late[is_stalled]
-    found = [*_means(usual if len(usual) else np.zeros(1), WAKE_UPS - stalled), *_means(much, stalled)]
-    return tuple(sorted(value + hop_s / 2 for value in found))
-
-
-def _means(values: NDArray[np.float64], parts: int) -> list[float]:
-    """The means of equal parts of sorted values, so that their mean is that of all."""
-    edges = np.linspace(0, len(values), parts + 1)
-    whole = np.concatenate([[0.0], np.cumsum(values)])
-    sums = np.interp(edges, np.arange(len(values) + 1), whole)
-    return [float(value) for value in np.diff(sums) / (len(values) / parts)] if parts else []
-
-
 def make_host(
     cores: int,
     samples: Mapping[str, Sample],
@@ -167,23 +139,3 @@ def _instance_cold_s(samples: Mapping[str, Sample], found: Mapping[str, float]) 
     hot_s, cold_s = (float(np.quantile(samples[name].runs_s, 0.1)) for name in ("hop", "slow"))
     gateway_s = found["cold_factor"] * (found["turn_s"] + found["send_s"] + found["end_s"])
     return max(0.0, cold_s - hot_s - gateway_s)
-
-
-def with_wake_ups(host: Host, light: tuple[Sequence[float], float], full: tuple[Sequence[float], float]) -> Host:
-    """The host with the wake-ups that explain the runs of a light load and of one that keeps all cores busy.
-
-    With each come the runs, and how long a usual one takes by a simulation in which no wake-up is delayed.
-    """
-    return msgspec.structs.replace(
-        host, wake_s=fit_wake_s(*light, host.hop_s), wake_busy_s=fit_wake_s(*full, host.hop_s)
-    )
-
-
-def scaled_wake_ups(host: Host, light: float, full: float) -> Host:
-    """Returns the host with the delay of every wake-up multiplied by a factor; the minimum of a wake-up stays."""
-
-    def scaled(times: Sequence[float], by: float) -> tuple[float, ...]:
-        least = host.hop_s / 2
-        return tuple(least + max(0.0, time - least) * by for time in times)
-
-    return msgspec.structs.replace(host, wake_s=scaled(host.wake_s, light), wake_busy_s=scaled(host.wake_busy_s, full))

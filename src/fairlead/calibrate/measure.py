@@ -3,43 +3,32 @@
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import copyfile
 from time import process_time, sleep, time
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from fairlead.app.describe import describe
-from fairlead.app.prediction import as_served
-from fairlead.app.scenario import scenario_of
-from fairlead.calibrate.fit import Sample, make_host, scaled_wake_ups, with_wake_ups
+from fairlead.calibrate.fit import Sample, make_host
 from fairlead.calibrate.serving import Gateway, ServingError, is_measurable, served
+from fairlead.calibrate.speed import SpeedProbe
 from fairlead.engine.core import events as ev
 from fairlead.engine.live.eventlog import decode_instant
 from fairlead.engine.live.measuring import Effort, measure_app
 from fairlead.engine.live.measuring.machine import OthersMeter, cpu_name
-from fairlead.engine.sim import simulate
 from fairlead.load import Closed, Open, Plan, run_load
-from fairlead.profile.host import Host, MachineProfile
+from fairlead.profile.host import MachineProfile
 from fairlead.report.live import latest_run
 from fairlead.runlog import Kind, read_frames, read_head
-from fairlead.workload import ClosedLoop, Poisson, Scenario
 
 POLICIES = ("fairlead", "earliest-deadline", "clockwork")
 """Whose decision times are measured besides that of the reference, if nothing is said."""
 
 REFERENCE = "fifo"
 _BETWEEN_S = 0.1
-_SPIN = b'{"input":40000}'  # about 2 ms
-_LIGHT_RPS = 120.0
-_SIMULATED_S = 4.0
-_ROUNDS = 3  # of fitting the wake-ups
 _EFFORT = Effort(budget_s=3.0, cold_starts=1)  # for the functions alone
-_USERS = 8
 _LARGE = 256 << 10  # letters of the input of the load `large`
 
 Tell = Callable[[float, str], None]
@@ -63,8 +52,6 @@ _REFERENCE_LOADS = (
     _Load(name="chain", workflow="chain", arrivals=Closed(32)),
     _Load(name="brisk", workflow="single", arrivals=Open(rate_rps=250)),
     _Load(name="slow", workflow="single", arrivals=Open(rate_rps=50)),
-    _Load(name="light", workflow="spin", arrivals=Open(rate_rps=_LIGHT_RPS), body=_SPIN, seconds=2.5),
-    _Load(name="full", workflow="spin", arrivals=Closed(_USERS), body=_SPIN),
     _Load(name="large", workflow="single", arrivals=Closed(2), body=b'{"input":"%b"}' % (b"x" * _LARGE)),
 )
 _POLICY_LOADS = (_Load(name="chain", workflow="chain", arrivals=Closed(8)),)
@@ -86,13 +73,13 @@ def calibrate(policies: Sequence[str] = POLICIES, tell: Tell = lambda share, doi
     others = [name for name in dict.fromkeys(policies) if name != REFERENCE]
     rounds = 1 + len(others)
     watch = OthersMeter()
-    with tempfile.TemporaryDirectory(prefix="fairlead-") as name:
+    with tempfile.TemporaryDirectory(prefix="fairlead-") as name, SpeedProbe() as probe:
         folder = Path(name)
         app = folder / "calibration.py"
         copyfile(Path(__file__).with_name("app.py"), app)
         tell(0.0, "a function that does nothing")
         manifest = describe(app)
-        profiles = asyncio.run(measure_app(str(app), manifest, effort=_EFFORT, functions=["one", "spin"])).profiles
+        profiles = asyncio.run(measure_app(str(app), manifest, effort=_EFFORT, functions=["one"])).profiles
         tell(0.1, f"the gateway under {REFERENCE}")
         samples = _measure(app, folder, REFERENCE, _REFERENCE_LOADS)
         found: dict[str, dict[str, Sample]] = {}
@@ -102,44 +89,8 @@ def calibrate(policies: Sequence[str] = POLICIES, tell: Tell = lambda share, doi
     cores = len(os.sched_getaffinity(0))
     hop = profiles.functions["one"].points[0]
     host = make_host(cores, samples, found, REFERENCE, hop.mean_s if hop.p50_s is None else hop.p50_s)
-    scenario = replace(scenario_of(manifest, profiles=profiles.profiles()), duration_s=_SIMULATED_S)
-    scenario = as_served(scenario, manifest, profiles, host)
-    host = _learn_wake_ups(scenario, host, samples)
+    host = msgspec.structs.replace(host, spin_s=probe.spin_s or 0.0)
     return MachineProfile(cpu=cpu_name(), others_share=watch.share(), host=host)
-
-
-def _learn_wake_ups(scenario: Scenario, host: Host, samples: Mapping[str, Sample]) -> Host:
-    """What runs took longer than a simulation without delays says is put down to wake-ups, and checked by another.
-
-    A run has two wake-ups at most, and what of its delays is whose cannot be seen. So the delays that were learned are
-    scaled until the simulated runs of both loads take as long as the real ones, at the mean.
-    """
-    arrivals: dict[str, Poisson | ClosedLoop] = {
-        "light": Poisson("spin", rate_rps=_LIGHT_RPS),
-        "full": ClosedLoop("spin", users=_USERS, think_s=0.0),
-    }
-    plain = {name: _runs_s(scenario, host, each) for name, each in arrivals.items()}
-    light, full = ((samples[name].runs_s, float(np.median(plain[name]))) for name in ("light", "full"))
-    learned = with_wake_ups(host, light, full)
-    for _ in range(_ROUNDS):
-        scales = {}
-        for name, each in arrivals.items():
-            without_s, with_s = float(np.mean(plain[name])), float(np.mean(_runs_s(scenario, learned, each)))
-            real_s = float(np.mean(samples[name].runs_s))
-            scales[name] = max(0.0, (real_s - without_s) / (with_s - without_s)) if with_s > without_s else 1.0
-        learned = scaled_wake_ups(learned, scales["light"], scales["full"])
-    return learned
-
-
-def _runs_s(scenario: Scenario, host: Host, arrivals: Poisson | ClosedLoop) -> NDArray[np.float64]:
-    """How long runs take by a simulation of a load."""
-    here = replace(scenario, arrivals=(arrivals,), host=msgspec.structs.replace(host, cpu_share=_shares(scenario)))
-    invocations = simulate(here, REFERENCE).invocations
-    return (invocations["end"] - invocations["start"] - invocations["cold_s"]).to_numpy()
-
-
-def _shares(scenario: Scenario) -> Mapping[str, float]:
-    return {} if scenario.host is None else scenario.host.cpu_share
 
 
 def _measure(app: Path, folder: Path, policy: str, loads: Sequence[_Load]) -> dict[str, Sample]:

@@ -14,8 +14,10 @@ from rich.text import Text
 from fairlead.app.describe import describe
 from fairlead.app.load import split_address
 from fairlead.app.manifest import Manifest
+from fairlead.app.prediction import as_served
+from fairlead.app.scenario import scenario_of
 from fairlead.app.units import seconds
-from fairlead.calibrate import POLICIES, calibrate
+from fairlead.calibrate import POLICIES, ServingError, calibrate, fit_rehearsal, rehearse
 from fairlead.cli.errors import FAILED, UsageError, warn
 from fairlead.cli.outputs import STDOUT, check_files, write_json
 from fairlead.cli.progress import ShareProgress
@@ -23,8 +25,9 @@ from fairlead.cli.tables import NOTHING, fit_table
 from fairlead.engine.live.limits import make_limiter
 from fairlead.engine.live.measuring import QUICK, Effort, Measurement, measure_app
 from fairlead.errors import UnknownNameError
+from fairlead.league.catalogue import catalogue
 from fairlead.policy import policy_class, role
-from fairlead.profile.host import machine_file, write_machine
+from fairlead.profile.host import machine_file, read_machine, write_machine
 from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, as_plain, read_measured, write_measured
 from fairlead.report.profile_figure import profile_figure
 
@@ -48,7 +51,8 @@ def profile(
         bool,
         typer.Option(
             "--host",
-            help="Measure this machine too, or alone: what its gateway and its wake-ups take. About half a minute.",
+            help="Measure this machine too, or alone: what its gateway and its wake-ups take. About half a minute. "
+            "With an app, it is also served for some seconds, so that predictions of it are right.",
         ),
     ] = False,
     machine: Annotated[
@@ -99,6 +103,9 @@ def profile(
     measured = _merged(measurement.profiles, kept, manifest)
     if measured.functions:
         write_measured(measured, target)
+        if is_host and not measurement.skipped:
+            measured = _rehearse(app, target, machine or machine_file(), measured, is_silent)
+            write_measured(measured, target)
         if figure is not None:
             figure.write_text(profile_figure(measured), encoding="utf-8", newline="\n")
         if json_to is not None:
@@ -135,6 +142,38 @@ def _measure_host(target: Path, policies: Sequence[str], is_quiet: bool) -> None
         typer.echo(f"Wrote {target}")
     if (found.others_share or 0.0) > BUSY:
         warn(f"Others used {found.others_share:.0%} of the CPUs meanwhile, and predictions will be for such a machine.")
+
+
+def _rehearse(app: str, target: Path, machine: Path, measured: MeasuredProfiles, is_quiet: bool) -> MeasuredProfiles:
+    """The profile with what serving the app for some seconds showed; as it was, with a warning, where that failed."""
+    file, name = split_address(app)
+    address = Path(f"{file.resolve()}:{name}" if name else file.resolve())
+    manifest = describe(address)  # again: its objectives may depend on its profile
+    scenario = scenario_of(manifest, profiles=measured.profiles())
+    scenario = as_served(scenario, manifest, measured, read_machine(machine).host)
+    beside = file.with_suffix(".profile.json")
+    if target.resolve() != beside.resolve():
+        warn(f"The app was not served, since `fairlead serve` reads {beside} and not {target}.")
+        return measured
+    try:
+        with ShareProgress(f"Serving {manifest.name}", is_quiet=is_quiet) as progress:
+            seen = rehearse(address, manifest, tell=lambda share, doing: progress.reach(0.6 * share, doing))
+            found = fit_rehearsal(
+                scenario,
+                seen,
+                catalogue().general(),
+                lambda share, doing: progress.reach(0.6 + 0.4 * share, doing),
+            )
+    except ServingError as error:
+        warn(f"The app could not be served, so predictions know its functions alone: {error}")
+        return measured
+    if not is_quiet:
+        off = ", ".join(f"{100 * each:+.1f}" for each in found.off)
+        typer.echo(
+            f"Served: {found.capacity_rps:.0f} answers/s at most. A simulation of the loads with "
+            f"{found.rates_rps[0]:.0f} to {found.rates_rps[1]:.0f} requests/s is off by {off} points in time."
+        )
+    return msgspec.structs.replace(measured, served=found)
 
 
 def _effort(budget: str | None, is_quick: bool) -> Effort:

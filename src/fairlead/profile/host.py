@@ -18,21 +18,21 @@ FORMAT = 1
 MAX_BYTES = 1 << 20
 MAX_OPEN = 10_000
 """Requests that `fairlead serve` has open at once, if nothing is said."""
+MAX_SENT = 1_000_000
+_FOLLOWS = (
+    0.4  # elasticity: CPU time of gateway and functions over that of the computation, by docs/design/prediction.md
+)
 
+GATEWAY_TIMES = ("request_s", "turn_s", "send_s", "end_s", "invocation_s", "answer_s", "refusal_s", "mb_s")
 _TIMES = (
-    "request_s",
-    "turn_s",
-    "send_s",
-    "end_s",
-    "invocation_s",
-    "answer_s",
-    "refusal_s",
-    "mb_s",
+    *GATEWAY_TIMES,
     "hop_s",
     "cold_factor",
     "cold_after_s",
     "instance_cold_s",
     "client_s",
+    "spin_s",
+    "slowness",
     "measured_rps",
 )
 
@@ -51,6 +51,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         refusal_s: To write one refusal.
         mb_s: For each MB of a request's input and answer.
         decision_s: By policy: of one decision.
+        decision_waiting_s: By policy: what each waiting invocation adds to that.
         hop_s: Elapsed time of a run that does nothing, from sending it to having its result. Measured times of
             functions contain it.
         wake_s: Elapsed time from an event until a sleeping process handles it: equally likely times, the least first,
@@ -61,10 +62,20 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         cold_after_s: The pause after which about two thirds of that is reached.
         instance_cold_s: What the first run of an instance takes longer after such a pause, elapsed.
         client_s: Of the load generator, per request, where it runs on the same machine; 0 where it does not.
+        spin_s: How long the computation of `fairlead.calibrate.speed` took while all this was measured; 0 where that is
+            not known.
+        slowness: How many times as long computing takes now; 1 as it was measured.
         measured_rps: The most requests per second that it was measured with; 0 where that is not known.
         max_open: Requests that may be open at once; the others are refused.
+        max_sent: Requests that the load generator has open at once; it does not send those beyond.
         cpu_share: By function: the part of a run's time in which it uses a core; 1 where nothing is said.
+        run_s: By function: what a run takes longer than its profile says, of a core, whatever its size: other processes
+            have used the caches in between. Negative where it takes less.
+        run_share: By function: what it takes longer besides, as a share of what it takes alone.
         values_mb: By workflow: the size of a request's input and answer.
+        arms: By workflow and stage: how often an arm of a branch is really taken, where that was seen. Policies go on
+            seeing what the workflow declares.
+        items: Likewise, how many items a map stage really has.
     """
 
     cores: int
@@ -77,6 +88,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     refusal_s: float = 0.0
     mb_s: float = 0.0
     decision_s: Mapping[str, float] = {}
+    decision_waiting_s: Mapping[str, float] = {}
     hop_s: float = 0.0
     wake_s: tuple[float, ...] = ()
     wake_busy_s: tuple[float, ...] = ()
@@ -84,29 +96,56 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cold_after_s: float = 0.0
     instance_cold_s: float = 0.0
     client_s: float = 0.0
+    spin_s: float = 0.0
+    slowness: float = 1.0
     measured_rps: float = 0.0
     max_open: int = MAX_OPEN
+    max_sent: int = MAX_SENT
     cpu_share: Mapping[str, float] = {}
+    run_s: Mapping[str, float] = {}
+    run_share: Mapping[str, float] = {}
     values_mb: Mapping[str, float] = {}
+    arms: Mapping[str, Mapping[str, float]] = {}
+    items: Mapping[str, Mapping[str, int]] = {}
 
     def __post_init__(self) -> None:
-        for name in ("cores", "max_open"):
+        for name in ("cores", "max_open", "max_sent"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
         for name in _TIMES:
             _check(name, getattr(self, name))
-        for name in ("decision_s", "values_mb", "cpu_share"):
+        for name in ("decision_s", "decision_waiting_s", "values_mb"):
             for key, value in getattr(self, name).items():
                 _check(f"{name}.{key}", value)
-        for key, share in self.cpu_share.items():
-            if share > 1:
-                raise ValueError(f"cpu_share.{key} must be at most 1; got {share}.")
+        for name, least in (("run_s", -inf), ("run_share", -1.0)):
+            for key, value in getattr(self, name).items():
+                if not least < value < inf:
+                    raise ValueError(f"{name}.{key} must be finite and above {least:g}; got {value}.")
+        shares = {f"cpu_share.{key}": share for key, share in self.cpu_share.items()}
+        for workflow, arms in self.arms.items():
+            shares |= {f"arms.{workflow}.{stage}": share for stage, share in arms.items()}
+        for name, share in shares.items():
+            if not 0 <= share <= 1:
+                raise ValueError(f"{name} must be in [0, 1]; got {share}.")
+        for workflow, stages in self.items.items():
+            for stage, count in stages.items():
+                if count < 1:
+                    raise ValueError(f"items.{workflow}.{stage} must be at least 1; got {count}.")
         for name in ("wake_s", "wake_busy_s"):
             steps = getattr(self, name)
             if list(steps) != sorted(steps):
                 raise ValueError(f"{name} must be sorted, the least first; got {list(steps)}.")
             for value in steps:
                 _check(name, value)
+
+    def now(self, spin_s: float | None) -> "Host":
+        """The host while the CPUs are as fast as this computation time says; itself where one of both is unknown.
+
+        What is served follows the computation nearly in proportion.
+        """
+        if not spin_s or not self.spin_s:
+            return self
+        return msgspec.structs.replace(self, slowness=(spin_s / self.spin_s) ** _FOLLOWS)
 
     def decides_s(self, policy: str) -> float:
         """CPU time of one decision of a policy; of one that was not measured, that of the slowest that was."""

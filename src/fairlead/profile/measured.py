@@ -10,6 +10,7 @@ import msgspec
 
 from fairlead.errors import ConfigError, Fault, suggestion
 from fairlead.model import Configuration
+from fairlead.profile.host import GATEWAY_TIMES, Host
 from fairlead.profile.laws import Row, Table
 from fairlead.profile.profile import Profile
 
@@ -104,6 +105,52 @@ class MeasuredFunction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         )
 
 
+class Served(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What was seen of the app while it was served for a few seconds, and what a simulation needs to agree with it.
+
+    Args:
+        capacity_rps: Answers per second to users who always ask.
+        rates_rps: The lowest and the highest rate of requests that it was loaded with.
+        gateway: Times of the gateway, as a multiple of what the machine's profile says.
+        cold_factor: Takes the place of the machine's own (`Host.cold_factor`).
+        run_s: See `Host.run_s`.
+        run_share: See `Host.run_share`.
+        decision_s: By policy: CPU time of a decision, and what each waiting invocation adds to it.
+        arms: See `Host.arms`.
+        items: See `Host.items`.
+        off: By how much the simulated share in time differed from the real one, at each of the loads.
+    """
+
+    capacity_rps: float
+    rates_rps: tuple[float, float]
+    gateway: float = 1.0
+    cold_factor: float = 0.0
+    run_s: Mapping[str, float] = {}
+    run_share: Mapping[str, float] = {}
+    decision_s: Mapping[str, tuple[float, float]] = {}
+    arms: Mapping[str, Mapping[str, float]] = {}
+    items: Mapping[str, Mapping[str, int]] = {}
+    off: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self, "capacity_rps", "gateway", "cold_factor")
+
+    def host(self, machine: Host) -> Host:
+        """The machine as it serves this app."""
+        times = {name: getattr(machine, name) * self.gateway for name in GATEWAY_TIMES}
+        return msgspec.structs.replace(
+            machine,
+            **times,
+            cold_factor=self.cold_factor,
+            run_s=self.run_s,
+            run_share=self.run_share,
+            decision_s={name: fixed_s for name, (fixed_s, _) in self.decision_s.items()} or machine.decision_s,
+            decision_waiting_s={name: each_s for name, (_, each_s) in self.decision_s.items()},
+            arms=self.arms,
+            items=self.items,
+        )
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Where it was measured; `others_share` is the share of the CPUs that other programs used meanwhile."""
 
@@ -119,11 +166,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MeasuredProfiles(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of an app, by function."""
+    """What was measured of an app, by function; and as a whole, where it was served for that."""
 
     app: str
     machine: Machine
     functions: Mapping[str, MeasuredFunction]
+    served: Served | None = None
 
     def profiles(self) -> dict[str, Profile]:
         """The profile of each function, by name."""
@@ -197,8 +245,16 @@ class _Reader:
         parts: dict[str, Callable[[object, str], object]] = {
             "machine": lambda part, at: self._struct(part, at, Machine),
             "functions": self._functions,
+            "served": self._served,
         }
         return self._struct({key: data[key] for key in data if key != "format"}, "", MeasuredProfiles, parts)
+
+    def _served(self, data: object, path: str) -> object:
+        try:
+            return msgspec.convert(data, Served | None)
+        except msgspec.ValidationError as error:
+            self._fault(path, f"is not as `fairlead profile` writes it: {error}.")
+            return None
 
     def _functions(self, data: object, path: str) -> object:
         if not isinstance(data, dict):

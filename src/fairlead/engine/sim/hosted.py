@@ -6,12 +6,14 @@ load generator and batches share the cores. Latencies are those that a client se
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from heapq import heappop
 from math import inf
 
 import numpy as np
 import polars as pl
+from msgspec import structs
 
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
@@ -24,12 +26,14 @@ from fairlead.engine.sim.users import Loop
 from fairlead.model import Configuration, Request
 from fairlead.policy import Policy
 from fairlead.policy.base import Scale
+from fairlead.profile import Host
 from fairlead.workload import Scenario
 
 _TIMER_LATE_S = 0.001  # a timer of the live event loop is rounded up to milliseconds, and half a one is added
 _GATEWAY, _CLIENT = -1, -2  # tasks on the cores; batches have their own numbers
 _STARTS = -10  # less the number of an instance that starts
 _LUCK_AHEAD = 4096
+_LEAST = 0.1  # of what a run takes alone: no correction makes it shorter than this
 
 
 class _Sent:
@@ -74,7 +78,10 @@ class HostedSimulation(Simulation):
         "_open",
         "_parts",
         "_reply_time",
+        "_sending",
         "_sent",
+        "_waiting_s",
+        "decided",
     )
 
     def __init__(
@@ -86,10 +93,13 @@ class HostedSimulation(Simulation):
         physics: Physics | None,
         given: Sequence[tuple[float, ev.Event]],
     ) -> None:
-        super().__init__(scenario, policy, scaler, seed, physics, given)
         assert scenario.host is not None
+        truth = physics or Physics(_as_seen(scenario, scenario.host), seed)
+        super().__init__(scenario, policy, scaler, seed, truth, given)
         host = self._host = scenario.host
         self._decision_s = host.decides_s(policy[0])
+        self._waiting_s = host.decision_waiting_s.get(policy[0], 0.0)
+        self.decided: list[tuple[int, float]] = []  # what waited at each decision, and how long it really took
         self._cores = Cores(host.cores)
         luck = self._luck = _luck(np.random.default_rng((seed, 1_000_008)))
         self._gateway = Process(_GATEWAY, host, self._cores, self.push, luck, self._iterate)
@@ -100,6 +110,7 @@ class HostedSimulation(Simulation):
         self._open = 0
         self._parts: dict[tuple[str, Configuration, str, int], float] = {}
         self._sent: dict[int, _Sent] = {}
+        self._sending = 0  # requests that the load generator has open
         self._last_end: dict[int, float] = {}  # by instance
         self._fates: dict[int, bool] = {}  # by batch under way: whether it still is wanted
         self.act |= {
@@ -150,6 +161,11 @@ class HostedSimulation(Simulation):
                 if steps % REPORT_EVERY == 0:
                     progress(now)
 
+    @property
+    def gateway_cpu_s(self) -> float:
+        """CPU time that the gateway has used so far."""
+        return self._gateway.cpu_s
+
     def request_table(self) -> pl.DataFrame:
         """The requests as their clients saw them: from the intended instant of sending to having the answer."""
         table = super().request_table()
@@ -191,6 +207,11 @@ class HostedSimulation(Simulation):
 
     def _send(self, sent: _Sent, now: float) -> None:
         self._sent[sent.id] = sent
+        if self._sending >= self._host.max_sent:
+            self.coming -= 1
+            self._refuse(sent, now, f"the load generator has {self._host.max_sent} requests open")
+            return
+        self._sending += 1
         self._at_client(partial(self._tell, sent), now)
 
     def _at_client(self, call: Callable[[float], None], now: float) -> None:
@@ -203,6 +224,7 @@ class HostedSimulation(Simulation):
 
     def _received(self, sent: _Sent, now: float) -> None:
         sent.end = now
+        self._sending -= 1
         if sent.loop is not None:
             self.loop_of[sent.id] = sent.loop, sent.at
             self._ended(fx.Answer(now, sent.id, "completed"))
@@ -242,17 +264,22 @@ class HostedSimulation(Simulation):
 
     def _enter(self, sent: _Sent, now: float) -> None:
         self.coming -= 1
-        budget_usd = self.slo[sent.workflow].cost_usd if sent.given is None else sent.given.request.budget_usd
         if self._open >= self._host.max_open:
-            why = f"more than {self._host.max_open} requests are open"
-            ends = (sent.at + sent.slo_s, budget_usd, now, "rejected", why)
-            self.tables.requests.append((sent.id, sent.workflow, sent.at, *ends, *(None,) * 5, 0.0))
+            self._refuse(sent, now, f"more than {self._host.max_open} requests are open")
             self._answer(sent, self._host.refusal_s)
             return
         self._open += 1
         items = self._admit(sent.id, sent.workflow)
-        request = Request(sent.id, sent.workflow, now, now + sent.slo_s, budget_usd)
+        request = Request(sent.id, sent.workflow, now, now + sent.slo_s, self._budget_usd(sent))
         self._noted.append(ev.Arrived(self._reply_time.before(request), items))
+
+    def _budget_usd(self, sent: _Sent) -> float:
+        return self.slo[sent.workflow].cost_usd if sent.given is None else sent.given.request.budget_usd
+
+    def _refuse(self, sent: _Sent, now: float, why: str) -> None:
+        """Note a request that the controller never hears of."""
+        ends = (sent.at + sent.slo_s, self._budget_usd(sent), now, "rejected", why)
+        self.tables.requests.append((sent.id, sent.workflow, sent.at, *ends, *(None,) * 5, 0.0))
 
     def _turn_if_due(self, now: float) -> None:
         if self._noted or self.controller.next_wake <= now:
@@ -261,10 +288,14 @@ class HostedSimulation(Simulation):
     def _turn(self, now: float) -> None:
         """Let the controller decide; batches are sent first, and answers written when all that has come is read."""
         events, self._noted = self._noted, []
-        decisions, host = self.controller.decisions, self._host
-        asked = len(decisions.times_s)
+        times_s, host = self.controller.decisions.times_s, self._host
+        asked = len(times_s)
         effects = self.controller.handle(now, events)
-        cpu_s = host.turn_s + self._decision_s * (len(decisions.times_s) - asked)
+        cpu_s = host.turn_s
+        if len(times_s) > asked:
+            waiting = len(self.controller.waiting.tasks)
+            cpu_s += self._decision_s + self._waiting_s * waiting
+            self.decided.append((waiting, sum(times_s[asked:])))
         sending: list[tuple[float, Callable[[float], None]]] = [(cpu_s, _nothing)]
         has_answered = False
         for effect in effects:
@@ -309,9 +340,14 @@ class HostedSimulation(Simulation):
             self._fates.pop(effect.batch, None)
             return
         measured_s = self.physics.work_s(effect) * self._filled(effect)
-        work_s = max(measured_s - self._host.hop_s, 0.0)  # what is measured has the way to an instance in it
-        share = self._host.cpu_share.get(effect.function, 1.0)
-        share = min(1.0, share * measured_s / work_s) if work_s else 1.0
+        host = self._host
+        alone_s = max(measured_s - host.hop_s, 0.0)  # what is measured has the way to an instance in it
+        fixed_s, times = host.run_s.get(effect.function, 0.0), 1 + host.run_share.get(effect.function, 0.0)
+        work_s = max(alone_s * times + fixed_s, _LEAST * alone_s)
+        cpu_s = min(alone_s, host.cpu_share.get(effect.function, 1.0) * measured_s) * times + fixed_s
+        cpu_s = min(max(0.0, cpu_s), work_s)
+        work_s += cpu_s * (host.slowness - 1)
+        share = cpu_s * host.slowness / work_s if work_s else 1.0
         self._cores.begin(now, effect.batch, work_s, share, partial(self._done, effect, transfer_s))
 
     def _filled(self, effect: fx.RunBatch) -> float:
@@ -346,11 +382,28 @@ class HostedSimulation(Simulation):
     def _start(self, effect: fx.StartInstance) -> None:
         """A process that starts computes nearly all the time."""
         ready = ev.InstanceReady(effect.instance)
-        seconds = self.physics.cold_start_s(effect)
+        seconds = self.physics.cold_start_s(effect) * self._host.slowness
         self._cores.begin(self._now(), _STARTS - effect.instance, seconds, 1.0, partial(self._tell, ready))
 
     def _now(self) -> float:
         return self._cores.now
+
+
+def _as_seen(scenario: Scenario, host: Host) -> Scenario:
+    """The scenario with arms and items as they were seen, which its workflows may declare otherwise."""
+    workflows = {}
+    for name, workflow in scenario.workflows.items():
+        arms, items = host.arms.get(name, {}), host.items.get(name, {})
+        stages = tuple(
+            structs.replace(
+                stage,
+                when=arms.get(stage.name, stage.when) if stage.when is not None else None,
+                map=(items[stage.name],) * 2 if stage.map is not None and stage.name in items else stage.map,
+            )
+            for stage in workflow.stages
+        )
+        workflows[name] = structs.replace(workflow, stages=stages)
+    return replace(scenario, workflows=workflows)
 
 
 def _luck(rng: np.random.Generator) -> Callable[[], float]:

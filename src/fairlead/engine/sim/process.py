@@ -29,7 +29,7 @@ class Process:
         more: Called with the instant when all steps are done, for more of them; none if there is nothing to do.
     """
 
-    __slots__ = ("_at", "_cores", "_factor", "_host", "_key", "_luck", "_more", "_slept", "is_asleep", "steps")
+    __slots__ = ("_at", "_cores", "_factor", "_host", "_key", "_luck", "_more", "_slept", "cpu_s", "is_asleep", "steps")
 
     def __init__(
         self,
@@ -49,13 +49,15 @@ class Process:
         self._factor = 1.0
         self._slept = -inf  # since when it sleeps
         self.is_asleep = True
+        self.cpu_s = 0.0  # used so far
         self.steps: deque[Step] = deque()
 
     def rouse(self, now: float) -> None:
         """Let it see what there is to do, as soon as it is awake."""
         if self.is_asleep:
             self.is_asleep = False
-            self._factor = 1 + self._host.cold_factor * self._host.coldness(now - self._slept)
+            cold = 1 + self._host.cold_factor * self._host.coldness(now - self._slept)
+            self._factor = cold * self._host.slowness
             self._at(now + self._host.wakes_s(self._luck(), is_busy=self._cores.is_full), self._next)
 
     def _next(self, now: float) -> None:
@@ -68,7 +70,9 @@ class Process:
                     return
             cpu_s, call = self.steps.popleft()
             if cpu_s > 0:
-                self._cores.begin(now, self._key, cpu_s * self._factor, 1.0, partial(self._end, call))
+                cpu_s *= self._factor
+                self.cpu_s += cpu_s
+                self._cores.begin(now, self._key, cpu_s, 1.0, partial(self._end, call))
                 return
             call(now)
 

@@ -4,14 +4,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
-
-import msgspec
 
 from fairlead.app.describe import describe
 from fairlead.app.load import no_app_in, split_address
 from fairlead.app.manifest import Manifest
 from fairlead.app.scenario import measured_beside, scenario_of
+from fairlead.calibrate.offered import calls_of
 from fairlead.errors import ConfigError, Fault
 from fairlead.load import Call
 from fairlead.profile.measured import MeasuredProfiles
@@ -71,15 +69,7 @@ class LiveApp:
 
         Its deadline is the workflow's objective times `slo_scale`, or `deadline_s` where that is given.
         """
-        return tuple(
-            Call(
-                name=spec.name,
-                path=f"/v1/workflows/{quote(f'{self.name}.{spec.name}')}",
-                body=_body(self.path, spec.name, spec.example),
-                deadline_s=deadline_s or (None if spec.slo_s is None else spec.slo_s * slo_scale),
-            )
-            for spec in self.manifest.workflows
-        )
+        return calls_of(self.manifest, slo_scale=slo_scale, deadline_s=deadline_s)
 
     def scenario(self) -> Scenario:
         """The app as a scenario, with the profile that lies beside it."""
@@ -99,10 +89,3 @@ class LiveApp:
                     os.environ.pop(name, None)
                 else:
                     os.environ[name] = value
-
-
-def _body(path: str, workflow: str, example: bytes | None) -> bytes:
-    try:
-        return msgspec.json.encode({"input": None if example is None else msgspec.msgpack.decode(example)})
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(path, [Fault(f"workflows.{workflow}.example", f"cannot be sent as JSON: {error}")]) from error

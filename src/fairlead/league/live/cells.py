@@ -8,11 +8,13 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from fairlead.app.prediction import as_served
+from fairlead.calibrate.offered import MOST_OPEN, arrivals_of, given_of
 from fairlead.calibrate.serving import Gateway, ServingError, served
-from fairlead.engine.core import events as ev
+from fairlead.calibrate.speed import SpeedProbe
 from fairlead.engine.sim import simulate
 from fairlead.league.live.app import LiveApp
 from fairlead.league.live.asking import ask_once
@@ -26,7 +28,7 @@ from fairlead.league.live.figures import (
 )
 from fairlead.league.live.usage import Snapshot, Used
 from fairlead.load import Closed, LoadProgress, LoadResult, Open, Plan, run_load
-from fairlead.model import Recording, Request
+from fairlead.model import Recording
 from fairlead.profile import Host
 from fairlead.report.live import latest_run, read_live_run
 from fairlead.workload import PolicyChoice, Scenario
@@ -45,8 +47,6 @@ OTHERS_MOST = 0.15
 
 LAG_MOST = 0.2
 """Part of the shortest objective that the generator's lag (p99) may be before a cell is marked."""
-
-_MOST_OPEN = 1_900  # below the connections that a gateway takes
 
 Progress = Callable[[float], None]
 """Is told the share of a load that is done, several times per second."""
@@ -89,10 +89,11 @@ def run_cell(
     with tempfile.TemporaryDirectory(prefix="fairlead-") as folder:
         with _gateway(app, Path(folder), policy, options) as gateway:
             before = Snapshot.take()
-            result = run_load(gateway.url, plan, progress=_told(plan, progress))
+            with SpeedProbe() as probe:
+                result = run_load(gateway.url, plan, progress=_told(plan, progress))
             used = Snapshot.take().since(before, gateway.pid)
         recording = _counted(read_live_run(_run_of(gateway.state)), plan)
-    return _cell(app, policy, plan, result, used, recording, chosen, slo_scale)
+    return _cell(app, policy, plan, result, used, recording, chosen, slo_scale, probe.spin_s)
 
 
 def predict_cell(
@@ -103,21 +104,22 @@ def predict_cell(
     seed: int,
     *,
     host: Host | None,
+    spin_s: float | None = None,
     parameters: Mapping[str, object] | None = None,
     slo_scale: float = 1.0,
     warm_up_s: float = WARM_UP_S,
 ) -> Figures:
     """What the simulator says of the very arrivals that `run_cell` sends with the same arguments.
 
-    It knows the profile beside the app and the machine (`host`; None leaves out what the machine costs), and nothing of
+    It knows the profile beside the app, the machine (`host`; None leaves out what the machine costs), how fast the CPUs
+    are (`spin_s`, see `SpeedProbe`; None for as fast as they were while the machine was measured), and nothing else of
     a live run.
     """
     plan = plan_of(app, rate_rps, seconds, seed, slo_scale=slo_scale, warm_up_s=warm_up_s)
+    if host is not None:
+        host = msgspec.structs.replace(host.now(spin_s), max_sent=MOST_OPEN)
     scenario = scenario_under(app, policy, host, parameters)
-    given = [
-        (at, ev.Arrived(Request(place, name, at, at + budget_s, scenario.workflows[name].slo.cost_usd), 1))
-        for place, (at, name, budget_s) in enumerate(arrivals_of(plan))
-    ]
+    given = given_of(scenario, plan)
     run = replace(scenario, arrivals=(), duration_s=plan.duration_s, warmup_s=plan.warm_up_s)
     return recorded_figures(simulate(run, given=given, seed=seed), seconds)
 
@@ -142,17 +144,8 @@ def plan_of(
         sends_deadline=slo_scale != 1.0,
         mix="random",
         mix_seed=seed,
-        max_in_flight=_MOST_OPEN,
+        max_in_flight=MOST_OPEN,
     )
-
-
-def arrivals_of(plan: Plan) -> Iterator[tuple[float, str, float]]:
-    """Every arrival of an open loop: its instant, the workflow, and the time to its deadline."""
-    assert not isinstance(plan.arrivals, Closed)
-    picks, budgets_s = plan.picks(), plan.budgets_s
-    for place, at in enumerate(plan.arrivals.instants(plan.duration_s)):
-        picked = picks(place)
-        yield at, plan.calls[picked].name, budgets_s[picked]
 
 
 def measure_capacity(app: LiveApp, *, seconds: float = CAPACITY_S, progress: Progress | None = None) -> float:
@@ -169,7 +162,7 @@ def measure_capacity(app: LiveApp, *, seconds: float = CAPACITY_S, progress: Pro
         warm_up_s=WARM_UP_S,
         calls=app.calls(deadline_s=CAPACITY_DEADLINE_S),
         mix="random",
-        max_in_flight=_MOST_OPEN,
+        max_in_flight=MOST_OPEN,
     )
     with (
         tempfile.TemporaryDirectory(prefix="fairlead-") as folder,
@@ -235,6 +228,7 @@ def _cell(
     recording: Recording,
     parameters: Mapping[str, object],
     slo_scale: float,
+    spin_s: float | None,
 ) -> LiveCell:
     assert isinstance(plan.arrivals, Open)
     times = np.array(recording.decision_s)
@@ -257,6 +251,7 @@ def _cell(
         generator_cpu=result.generator_cpu,
         others=used.others,
         lag_p99_s=lag_s,
+        spin_s=spin_s,
         slo_scale=slo_scale,
         parameters=parameters,
         refused=result.refused,

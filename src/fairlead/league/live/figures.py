@@ -64,6 +64,7 @@ class LiveCell(msgspec.Struct, frozen=True, kw_only=True):
         generator_cpu: Share of one core that the load generator used.
         others: Share of the CPUs that other programs used meanwhile.
         lag_p99_s: 99th percentile of how late the generator itself came to an arrival.
+        spin_s: How fast the CPUs were: CPU time of the computation of `SpeedProbe`; None where it was not probed.
         refused: Refusals by status and reason.
         errors: Other requests without an answer, by what they were.
         unsent: Arrivals that found too many requests open.
@@ -83,6 +84,7 @@ class LiveCell(msgspec.Struct, frozen=True, kw_only=True):
     generator_cpu: float
     others: float
     lag_p99_s: float
+    spin_s: float | None = None
     slo_scale: float = 1.0
     parameters: Mapping[str, object] = {}
     refused: Mapping[str, int] = {}

@@ -115,7 +115,14 @@ class LiveLeague:
             return msgspec.structs.replace(cell, failure=str(error))
         try:
             predicted = predict_cell(
-                app, policy, rate_rps, league.seconds, league.seed, host=self._host, warm_up_s=league.warm_up_s
+                app,
+                policy,
+                rate_rps,
+                league.seconds,
+                league.seed,
+                host=self._host,
+                spin_s=live.spin_s,
+                warm_up_s=league.warm_up_s,
             )
         except FairleadError as error:
             return msgspec.structs.replace(cell, failure=f"not predicted: {error}")

@@ -10,9 +10,12 @@ from fairlead.profile import Host
 from fairlead.profile.host import read_machine
 from fairlead.workload.parse.reader import Section, integer, mapping, number, text
 
-_WHOLE = ("cores", "max_open")
+_WHOLE = ("cores", "max_open", "max_sent")
 _LISTS = ("wake_s", "wake_busy_s")
-_BY_NAME = ("decision_s", "cpu_share", "values_mb")
+_BY_NAME = ("decision_s", "decision_waiting_s", "cpu_share", "run_s", "run_share", "values_mb")
+_BY_STAGE = ("arms", "items")
+
+_MAPPING: Callable[[object], Mapping[object, object]] = mapping
 
 
 def parse_host(top: Section, folder: Path) -> Host | None:
@@ -29,6 +32,8 @@ def parse_host(top: Section, folder: Path) -> Host | None:
                 values[name] = tuple(section.all_of(name, number))
         elif name in _BY_NAME:
             values |= {name: found} if (found := _numbers(section, name)) is not None else {}
+        elif name in _BY_STAGE:
+            values |= {name: by_stage} if (by_stage := _by_stage(section, name)) is not None else {}
         else:
             values |= section.read({name: integer if name in _WHOLE else number})
     section.finish()
@@ -52,13 +57,31 @@ def _from_file(section: Section, folder: Path) -> dict[str, object]:
 
 def _numbers(section: Section, key: str) -> dict[str, float] | None:
     """Numbers by name; None where the key is not there."""
-    check: Callable[[object], Mapping[object, object]] = mapping
+    return None if key not in section else _read(section, key, section.get(key, _MAPPING, {}), number)
+
+
+def _by_stage(section: Section, key: str) -> dict[str, dict[str, float]] | None:
+    """Numbers by workflow and stage, whole ones of items; None where the key is not there."""
     if key not in section:
         return None
-    found: dict[str, float] = {}
-    for name, value in section.get(key, check, {}).items():
+    found: dict[str, dict[str, float]] = {}
+    for workflow, stages in section.get(key, _MAPPING, {}).items():
         try:
-            found[str(name)] = number(value)
+            found[str(workflow)] = _read(
+                section, f"{key}.{workflow}", mapping(stages), integer if key == "items" else number
+            )
         except ValueError as error:
-            section.fault(f"{key}.{name}", str(error))
+            section.fault(f"{key}.{workflow}", str(error))
+    return found
+
+
+def _read(
+    section: Section, path: str, values: Mapping[object, object], check: Callable[[object], float]
+) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in values.items():
+        try:
+            found[str(name)] = check(value)
+        except ValueError as error:
+            section.fault(f"{path}.{name}", str(error))
     return found
