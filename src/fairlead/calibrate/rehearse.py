@@ -40,6 +40,8 @@ _CAPACITY_S, _SECONDS, _WARM_UP_S = 3.0, 5.0, 1.0
 _PATIENT_S = 10.0  # a deadline that every request of the closed loop meets
 _ROUNDS = 6
 _STEP = 0.8  # of a difference that one round makes good
+_MOST_AT_ONCE = 1.3  # factor by which one round changes what the gateway takes
+_ALIKE = 1.5  # batches whose mean sizes differ by a larger factor are not compared
 _MOST_LESS = 0.9  # of the time that a function takes alone
 _TRIMMED = 0.99  # the longest runs are left out: one late wake-up must not speak for all
 
@@ -95,7 +97,8 @@ def rehearse(app: Path, manifest: Manifest, policy: str = POLICY, tell: Tell = _
             began = time()
             used_s, result = _run(gateway, calls, Open(rate_rps=rate_rps), _SECONDS)
         recording, zero = recorded()
-        tables.append(recording.invocations)
+        done = recording.requests.filter(pl.col("outcome") == "completed").select("request")
+        tables.append(recording.invocations.join(done, on="request", how="semi"))
         runs = _runs(recording.invocations, began - zero + _WARM_UP_S, began - zero + _SECONDS)
         loads.append(
             Rehearsed(
@@ -165,7 +168,7 @@ def _runs(invocations: pl.DataFrame, begin: float, end: float) -> list[tuple[str
 def _seen(
     invocations: pl.DataFrame, manifest: Manifest
 ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, int]]]:
-    """How often each arm was taken, and how many items maps had, of what has ended."""
+    """How often each arm was taken, and how many items maps had, in requests that were answered."""
     arms: dict[str, dict[str, float]] = {}
     items: dict[str, dict[str, int]] = {}
     done = invocations.filter(pl.col("end").is_not_null())
@@ -270,7 +273,7 @@ def _corrected(scenario: Scenario, found: Served, live: Sequence[Rehearsed], sim
         off_s = sum(
             real.runs[function] * (real.run_s[function] - made.run_s[function])
             for real, made in pairs
-            if function in made.run_s
+            if function in made.run_s and _is_alike(real.sizes[function], made.sizes[function])
         )
         alone_s[function] = _alone_s(scenario, function, size)
         known_s = found.run_s.get(function, 0.0) + found.run_share.get(function, 0.0) * alone_s[function]
@@ -279,15 +282,20 @@ def _corrected(scenario: Scenario, found: Served, live: Sequence[Rehearsed], sim
     fixed_s = max(0.0, min(more_s.values(), default=0.0))
     light, high, over = (real.gateway_cpu_s / made.gateway_cpu_s for real, made in zip(live, simulated, strict=True))
     busy = (high * over) ** 0.5
-    scale = 1 + _STEP * (busy - 1)
+    scale = 1 + _STEP * (min(max(busy, 1 / _MOST_AT_ONCE), _MOST_AT_ONCE) - 1)
+    leisure = 1 + _STEP * (min(max(light / busy, 1 / _MOST_AT_ONCE), _MOST_AT_ONCE) - 1)
     return msgspec.structs.replace(
         found,
         run_s=dict.fromkeys(more_s, fixed_s),
         run_share={name: (seconds - fixed_s) / alone_s[name] for name, seconds in more_s.items() if alone_s[name]},
         gateway=found.gateway * scale,
-        cold_factor=max(0.0, (1 + found.cold_factor) * (1 + _STEP * (light / busy - 1)) - 1),
+        cold_factor=max(0.0, (1 + found.cold_factor) * leisure - 1),
         decision_s={name: (fixed * scale, each * scale) for name, (fixed, each) in found.decision_s.items()},
     )
+
+
+def _is_alike(size: float, other: float) -> bool:
+    return max(size, other) <= _ALIKE * min(size, other)
 
 
 def _alone_s(scenario: Scenario, function: str, size: float) -> float:

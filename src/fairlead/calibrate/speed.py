@@ -1,9 +1,9 @@
 """How fast the CPUs are at the moment: on a virtual machine that changes with what else its host does.
 
-A process of its own reads the same JSON text for about a millisecond, ten times a second, and notes the CPU time that it
-took. Waiting for a core is not in it, so the load that is measured beside it changes it little. It takes 1 % of one
-core. Reading JSON follows the speed of gateway and functions better than counting in a loop does, because it too makes
-many small objects (docs/design/prediction.md has figures).
+A process of its own reads the same JSON text for about a millisecond, ten times a second, and notes the CPU time that
+it took. Waiting for a core is not in it, so the load that is measured beside it changes it little. It takes 1 % of one
+core. Reading JSON follows the speed of gateway and functions better than counting in a loop does
+(docs/design/prediction.md has figures).
 
 This file is run as a script by `SpeedProbe`, so it imports nothing of Fairlead.
 """
