@@ -38,9 +38,12 @@ LOADS = (0.25, 0.75, 1.5)
 USERS = 32
 _CAPACITY_S, _SECONDS, _WARM_UP_S = 3.0, 5.0, 1.0
 _PATIENT_S = 10.0  # a deadline that every request of the closed loop meets
-_ROUNDS = 6
+_ROUNDS = 8
 _STEP = 0.8  # of a difference that one round makes good
 _MOST_AT_ONCE = 1.3  # factor by which one round changes what the gateway takes
+_MOST_OFF = 0.3  # of a real run: more than this is a jam in the simulation, not the time of a run
+_OVER = 0.3  # weight of the highest load in what the gateway takes under load
+_FEW = 50  # refusals that say nothing of what one takes
 _ALIKE = 1.5  # batches whose mean sizes differ by a larger factor are not compared
 _MOST_LESS = 0.9  # of the time that a function takes alone
 _TRIMMED = 0.99  # the longest runs are left out: one late wake-up must not speak for all
@@ -63,6 +66,7 @@ class Rehearsed(msgspec.Struct, frozen=True, kw_only=True):
     sizes: Mapping[str, float]  # mean batch size of its runs
     run_s: Mapping[str, float]  # mean elapsed time of its runs
     in_time: float
+    refused: int
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +113,7 @@ def rehearse(app: Path, manifest: Manifest, policy: str = POLICY, tell: Tell = _
                 sizes={name: size for name, _, size, _ in runs},
                 run_s={name: mean for name, _, _, mean in runs},
                 in_time=result.attainment or 0.0,
+                refused=sum(result.refused.values()),
             )
         )
     arms, items = _seen(pl.concat(tables), manifest)
@@ -204,6 +209,7 @@ def fit_rehearsal(
         capacity_rps=rehearsal.capacity_rps,
         rates_rps=(rehearsal.loads[0].rate_rps, rehearsal.loads[-1].rate_rps),
         cold_factor=machine.cold_factor,
+        refusal_s=machine.refusal_s,
         decision_s=times,
         arms=rehearsal.arms,
         items=rehearsal.items,
@@ -259,6 +265,7 @@ def _simulated(
         sizes={name: size for name, _, size, _ in runs},
         run_s={name: mean for name, _, _, mean in runs},
         in_time=summary.slo_attainment or 0.0,
+        refused=summary.requests - summary.completed,
     )
     return found, run.decided
 
@@ -271,7 +278,7 @@ def _corrected(scenario: Scenario, found: Served, live: Sequence[Rehearsed], sim
         weight = sum(real.runs[function] for real, _ in pairs)
         size = sum(real.runs[function] * real.sizes[function] for real, _ in pairs) / weight
         off_s = sum(
-            real.runs[function] * (real.run_s[function] - made.run_s[function])
+            real.runs[function] * max(real.run_s[function] - made.run_s[function], -_MOST_OFF * real.run_s[function])
             for real, made in pairs
             if function in made.run_s and _is_alike(real.sizes[function], made.sizes[function])
         )
@@ -281,11 +288,15 @@ def _corrected(scenario: Scenario, found: Served, live: Sequence[Rehearsed], sim
     # A run of any function takes longer by some time; what is beyond that grows with its size.
     fixed_s = max(0.0, min(more_s.values(), default=0.0))
     light, high, over = (real.gateway_cpu_s / made.gateway_cpu_s for real, made in zip(live, simulated, strict=True))
-    busy = (high * over) ** 0.5
+    busy = high ** (1 - _OVER) * over**_OVER
     scale = 1 + _STEP * (min(max(busy, 1 / _MOST_AT_ONCE), _MOST_AT_ONCE) - 1)
     leisure = 1 + _STEP * (min(max(light / busy, 1 / _MOST_AT_ONCE), _MOST_AT_ONCE) - 1)
+    refusal_s = found.refusal_s
+    if live[-1].refused > _FEW:  # what is left over at the highest load is put down to refusals
+        refusal_s += _STEP * (live[-1].gateway_cpu_s - simulated[-1].gateway_cpu_s * busy) / live[-1].refused
     return msgspec.structs.replace(
         found,
+        refusal_s=max(0.0, refusal_s),
         run_s=dict.fromkeys(more_s, fixed_s),
         run_share={name: (seconds - fixed_s) / alone_s[name] for name, seconds in more_s.items() if alone_s[name]},
         gateway=found.gateway * scale,

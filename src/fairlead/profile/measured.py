@@ -113,6 +113,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         rates_rps: The lowest and the highest rate of requests that it was loaded with.
         gateway: Times of the gateway, as a multiple of what the machine's profile says.
         cold_factor: Takes the place of the machine's own (`Host.cold_factor`).
+        refusal_s: Takes the place of the machine's own (`Host.refusal_s`).
         run_s: See `Host.run_s`.
         run_share: See `Host.run_share`.
         decision_s: By policy: CPU time of a decision, and what each waiting invocation adds to it.
@@ -125,6 +126,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     rates_rps: tuple[float, float]
     gateway: float = 1.0
     cold_factor: float = 0.0
+    refusal_s: float = 0.0
     run_s: Mapping[str, float] = {}
     run_share: Mapping[str, float] = {}
     decision_s: Mapping[str, tuple[float, float]] = {}
@@ -133,14 +135,14 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     off: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_not_negative(self, "capacity_rps", "gateway", "cold_factor")
+        _check_not_negative(self, "capacity_rps", "gateway", "cold_factor", "refusal_s")
 
     def host(self, machine: Host) -> Host:
         """The machine as it serves this app."""
         times = {name: getattr(machine, name) * self.gateway for name in GATEWAY_TIMES}
         return msgspec.structs.replace(
             machine,
-            **times,
+            **(times | {"refusal_s": self.refusal_s}),
             cold_factor=self.cold_factor,
             run_s=self.run_s,
             run_share=self.run_share,
