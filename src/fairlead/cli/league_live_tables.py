@@ -22,9 +22,9 @@ def show_live(league: League) -> None:
     for app, load, cells in league.rows():
         console.print(_cells(app, load, cells))
     typer.echo(
-        "in: % answered in time, live and as predicted; p50, p99: ms, the same; good: answers in time\n"
-        "per second; $/M: cost per million requests; cpu: CPU seconds of gateway and instances. * others\n"
-        "or the load generator were too busy."
+        "in: % answered in time, live and predicted. p50, p99: ms, likewise. good: answers\n"
+        "in time per second. $/M: cost of a million requests. cpu: CPU seconds of gateway\n"
+        "and instances. *: other programs or the load generator were too busy."
     )
     verdict = judge(league)
     table = Table(title="Predictions and live runs", box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
@@ -37,7 +37,9 @@ def show_live(league: League) -> None:
         tau = NONE if one.tau is None else f"{one.tau:.2f}"
         wrong = ", ".join(f"{better} before {worse}" for better, worse in one.wrong)
         said = f"; not predicted: {wrong}" if wrong else ""
-        typer.echo(f"{one.app} x{one.load:g}: tau {tau}, {one.apart} pairs over 5 points apart{said}")
+        typer.echo(
+            f"{one.app} x{one.load:g}: tau {tau}, {one.apart} pair{'s' * (one.apart != 1)} over 5 points apart{said}"
+        )
     typer.echo(finding(verdict))
 
 

@@ -48,7 +48,11 @@ def finding(verdict: Verdict) -> str:
     """The result in one sentence."""
     if not verdict.share.of:
         return "No cell has both a live run and a prediction."
-    return f"The predicted share in time is within 3 points of the live one in {verdict.share} cells."
+    share = verdict.share.met / verdict.share.of
+    return (
+        f"The predicted share in time is within 3 points of the live one in {verdict.share.met} of {verdict.share.of} "
+        f"cells ({share:.0%})."
+    )
 
 
 def verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
@@ -61,10 +65,10 @@ def verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
         ("the same, live share from 5 to 95 %", str(verdict.middle)),
         ("p50 within 15 %", str(verdict.p50)),
         (f"p99 within 30 %, at least {FEWEST} answers", str(verdict.p99)),
-        ("pairs over 5 points apart, order predicted", f"{right} of {apart}"),
-        ("mean Kendall tau of the policies' order", f"{sum(tau) / len(tau):.2f}" if tau else "–"),
+        ("order kept, pairs over 5 points apart", f"{right} of {apart}"),
+        ("mean Kendall tau of the order", f"{sum(tau) / len(tau):.2f}" if tau else "–"),
         (f"below {FIFO} at load {LIGHT:g}", _behind(verdict)),
-        ("marked (others or generator too busy)", str(verdict.marked)),
+        ("marked, for others were too busy", str(verdict.marked)),
         *([("without a live run or a prediction", str(verdict.failed))] if verdict.failed else []),
     ]
 
@@ -179,18 +183,18 @@ def _pairs(live: Figures, predicted: Figures | None) -> str:
     return cells
 
 
-def notes(league: League) -> list[str]:
-    """What a reader should know of the cells: what was never measured, what is marked, and what failed."""
-    found = [f"{app.name}: {note}" for app in league.apps for note in app.notes]
-    for cell in league.cells:
-        where = f"{cell.app} x{cell.load:g} {cell.policy}"
-        if cell.failure:
-            found.append(f"{where}: {cell.failure}")
-        if cell.live is not None and cell.live.marks:
-            found.append(f"{where}: {', '.join(cell.live.marks)}")
-    return found
+def failures(league: League) -> list[str]:
+    """Why cells have no live run or no prediction."""
+    return [f"{_where(cell)}: {cell.failure}" for cell in league.cells if cell.failure]
+
+
+def _where(cell: Cell) -> str:
+    return f"{cell.app} x{cell.load:g} {cell.policy}"
 
 
 def _notes(league: League) -> str:
-    items = "".join(f"<p>{escape(note)}</p>" for note in notes(league))
+    notes = [f"{app.name}: {note}" for app in league.apps for note in app.notes]
+    notes += failures(league)
+    notes += [f"{_where(cell)}: {', '.join(cell.live.marks)}" for cell in league.cells if cell.live and cell.live.marks]
+    items = "".join(f"<p>{escape(note)}</p>" for note in notes)
     return f"<section><h2>Notes</h2>{items}</section>" if items else ""
