@@ -3,7 +3,7 @@
 from html import escape
 
 from fairlead.league.live.charts import draw_bars, draw_scatter
-from fairlead.league.live.compare import FEWEST, FIFO, LIGHT, Verdict, judge, off
+from fairlead.league.live.compare import FEWEST, FIFO, LIGHT, Order, Verdict, judge, off
 from fairlead.league.live.document import Cell, Entrant, League
 from fairlead.league.live.figures import Figures
 from fairlead.report.numbers import Kind, show
@@ -36,8 +36,7 @@ def render_live(league: League, command: str) -> str:
         f'<p class="command">Run it again: <code>{escape(command)}</code></p></header>',
         _verdict(verdict, league),
         *(_bars(league, app) for app in league.apps),
-        _scatter(league),
-        _orders(verdict),
+        f'<div class="pair">{_scatter(league)}{_orders(verdict)}</div>',
         *(_cells(league, app) for app in league.apps),
         _notes(league),
     ]
@@ -68,7 +67,7 @@ def verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
         ("order kept, pairs over 5 points apart", f"{right} of {apart}"),
         ("mean Kendall tau of the order", f"{sum(tau) / len(tau):.2f}" if tau else "–"),
         (f"below {FIFO} at load {LIGHT:g}", _behind(verdict)),
-        ("marked, for others were too busy", str(verdict.marked)),
+        ("marked: other programs were busy", str(verdict.marked)),
         *([("without a live run or a prediction", str(verdict.failed))] if verdict.failed else []),
     ]
 
@@ -118,15 +117,20 @@ def _scatter(league: League) -> str:
 
 def _orders(verdict: Verdict) -> str:
     heads = ["<th>app</th>", "<th>load</th>", "<th>Kendall tau</th>", "<th>pairs over 5 points apart</th>"]
-    heads += ['<th class="left">of them predicted in another order</th>']
+    heads += ["<th>predicted in another order</th>"]
     rows = [
         f'<tr><th scope="row">{escape(one.app)}</th><td>{one.load:g}</td>'
         f"<td>{'–' if one.tau is None else f'{one.tau:.2f}'}</td><td>{one.apart}</td>"
-        f'<td class="left">{escape(", ".join(f"{a} before {b}" for a, b in one.wrong) or "none")}</td></tr>'
+        f"<td{_wrong_title(one)}>{len(one.wrong)}</td></tr>"
         for one in verdict.orders
     ]
-    note = "Order of the policies by share in time. Without tau, all are level, live or predicted."
+    note = "By share in time. Without tau, all are level, live or predicted. Pointing at a number names its pairs."
     return f'<section><h2>Order of the policies</h2><p class="note">{note}</p>{page_table(heads, rows)}</section>'
+
+
+def _wrong_title(one: Order) -> str:
+    pairs = ", ".join(f"{better} before {worse}" for better, worse in one.wrong)
+    return f' title="live: {escape(pairs)}"' if pairs else ""
 
 
 def _cells(league: League, app: Entrant) -> str:
