@@ -12,6 +12,9 @@ from fairlead.league.live.figures import Figures
 from fairlead.league.live.page import finding, verdict_rows
 from fairlead.report.numbers import NONE, show
 
+MOST_PAIRS = 3
+"""Pairs in another order that are named for one app and load."""
+
 
 def show_live(league: League) -> None:
     """Print one table per app and load, the order of the policies, and the verdict."""
@@ -35,8 +38,9 @@ def show_live(league: League) -> None:
     console.print(table)
     for one in verdict.orders:
         tau = NONE if one.tau is None else f"{one.tau:.2f}"
-        wrong = ", ".join(f"{better} before {worse}" for better, worse in one.wrong)
-        said = f"; not predicted: {wrong}" if wrong else ""
+        wrong = ", ".join(f"{better} before {worse}" for better, worse in one.wrong[:MOST_PAIRS])
+        more = len(one.wrong) - MOST_PAIRS
+        said = f"; not predicted: {wrong}{f' and {more} more' if more > 0 else ''}" if wrong else ""
         typer.echo(
             f"{one.app} x{one.load:g}: tau {tau}, {one.apart} pair{'s' * (one.apart != 1)} over 5 points apart{said}"
         )
