@@ -94,7 +94,7 @@ def live_league(
     if is_interrupted:
         left = running.count - len(found.done() - league.done())
         how = f"; the same command with --resume runs the other {left}" if file else ""
-        typer.echo(f"Interrupted: {len(found.done())} cells are done{how}.", err=True)
+        typer.echo(f"Interrupted; cells done: {len(found.done())}{how}.", err=True)
         raise typer.Exit(INTERRUPTED)
     if failure is not None:
         raise failure

@@ -9,6 +9,9 @@ from fairlead.league.live.figures import Figures
 from fairlead.report.numbers import Kind, show
 from fairlead.report.page import page_table, whole_page
 
+MOST_OFF = 10.0
+"""From here on, the part by which a latency is off is not told exactly."""
+
 _COLUMNS: tuple[tuple[str, str, Kind], ...] = (
     ("in time", "share", "share"),
     ("goodput /s", "goodput_rps", "rate"),
@@ -136,7 +139,7 @@ def _wrong_title(one: Order) -> str:
 def _cells(league: League, app: Entrant) -> str:
     heads = ["<th>policy</th>", "<th>load</th>", *(f"<th>{heading}</th>" for heading, _, _ in _COLUMNS)]
     heads += ["<th>off: points</th>", "<th>p50</th>", "<th>p99</th>"]
-    heads += ["<th>CPU s, gateway</th>", "<th>CPU s, instances</th>", "<th>CPU per decision</th>", "<th>others</th>"]
+    heads += ["<th>CPU s: gateway, instances</th>", "<th>CPU per decision</th>", "<th>others</th>"]
     rows = [_row(cell, len(heads)) for one, _, cells in league.rows() if one.name == app.name for cell in cells]
     note = "Live, and below it predicted. CPU seconds are of the whole load, with its warm-up."
     table = page_table(heads, rows)
@@ -158,8 +161,8 @@ def _row(cell: Cell, width: int) -> str:
     cells = _pairs(live.live, cell.predicted)
     cells += f"<td>{'–' if found is None else f'{100 * found.points:+.1f}'}</td>"
     for part in (None, None) if found is None else (found.p50, found.p99):
-        cells += f"<td>{'–' if part is None else f'{part:+.0%}'}</td>"
-    cells += f"<td>{live.gateway_cpu_s:.2f}</td><td>{live.instances_cpu_s:.2f}</td>"
+        cells += f"<td>{'–' if part is None else f'{part:+.0%}' if part < MOST_OFF else f'over {MOST_OFF:.0%}'}</td>"
+    cells += f"<td>{live.gateway_cpu_s:.2f}<small>{live.instances_cpu_s:.2f}</small></td>"
     cells += (
         f"<td>{show(live.decisions.mean_s, 'seconds')}<small>p99 {show(live.decisions.p99_s, 'seconds')}</small></td>"
     )
