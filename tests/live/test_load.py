@@ -17,7 +17,7 @@ from load_server import BODY, STALL_S
 from typer.testing import CliRunner
 
 from fairlead.cli import app
-from fairlead.load import Closed, Listed, Open, Plan, Target, run_load
+from fairlead.load import Call, Closed, Listed, Open, Picks, Plan, Target, run_load
 from fairlead.load.clock import Alarm
 from fairlead.load.connections import Pool
 from fairlead.load.result import REFUSALS, summarise
@@ -58,6 +58,60 @@ def test_every_arrival_is_sent_and_counted(server):
     assert (result.offered_rps, result.goodput_rps, result.attainment) == (50, 50, 1)
     assert result.refused == result.errors == {}
     assert 0 < result.latency.p50_s <= result.latency.p99_s <= result.latency.max_s
+
+
+def test_one_plan_sends_several_calls_and_counts_each(server):
+    calls = (
+        Call(name="quick", path="/ok", body=b"1", deadline_s=20.0),
+        Call(name="slow", path="/slow", body=b"1", deadline_s=0.001),
+        Call(name="busy", path="/busy", body=b"1"),
+    )
+    result = run_load(server, Plan(arrivals=even(60), duration_s=0.5, calls=calls))
+    assert (result.offered, result.answered, result.in_time) == (30, 20, 10)
+    assert {name: (part.offered, part.answered, part.in_time) for name, part in result.by_call.items()} == {
+        "quick": (10, 10, 10),
+        "slow": (10, 10, 0),  # it takes 50 ms
+        "busy": (10, 0, 0),
+    }
+    assert (result.deadline_s, result.by_call["quick"].deadline_s) == (None, 20.0)
+    assert result.by_call["busy"].refused == {"429 too much is ahead": 10}
+
+
+def test_each_call_brings_its_own_deadline(server):
+    """`/deadline` answers only what has one of at most 20 s."""
+    calls = (
+        Call(name="with", path="/deadline", body=b"1", deadline_s=20.0),
+        Call(name="without", path="/deadline", body=b"1"),
+    )
+    result = run_load(server, Plan(arrivals=even(20), duration_s=0.5, calls=calls))
+    assert (result.by_call["with"].answered, result.by_call["without"].answered) == (5, 0)
+
+
+def test_random_picks_are_even_and_a_longer_load_begins_like_a_shorter_one():
+    picks, again = Picks(4, "random", seed=1), Picks(4, "random", seed=1)
+    drawn = [picks(place) for place in range(8000)]
+    assert [again(place) for place in (7999, 0, 17)] == [drawn[7999], drawn[0], drawn[17]]
+    assert all(1800 < drawn.count(each) < 2200 for each in range(4))  # 2,000 each; six standard deviations are 232
+    assert [Picks(3)(place) for place in range(5)] == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"body": b"1"}, "those of each call"),
+        ({"deadline_s": 1.0}, "those of each call"),
+        ({"mix": "even"}, "mix must be one of turn, random"),
+        ({"mix_seed": -1}, "mix_seed must not be negative"),
+    ],
+)
+def test_a_plan_with_calls_says_what_is_wrong(fields, what):
+    with pytest.raises(ValueError, match=what):
+        Plan(arrivals=even(1), duration_s=1, calls=(Call(name="a", path="/a"),), **fields)
+
+
+def test_a_call_needs_a_path():
+    with pytest.raises(ValueError, match="must begin with /"):
+        Call(name="a", path="http://else.where/")
 
 
 def test_a_stall_is_seen_by_all_who_were_due_in_it(stalling_server):

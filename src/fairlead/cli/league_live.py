@@ -8,7 +8,6 @@ from shlex import join
 import msgspec
 import typer
 
-from fairlead.app.scenario import place_of_profile
 from fairlead.cli.errors import FAILED, INTERRUPTED, UsageError, warn
 from fairlead.cli.league_live_tables import show_live
 from fairlead.cli.outputs import STDOUT, write_json
@@ -19,8 +18,8 @@ from fairlead.league.catalogue import catalogue
 from fairlead.league.live.app import LiveApp
 from fairlead.league.live.compare import judge, off
 from fairlead.league.live.document import League, read_league, write_league
-from fairlead.league.live.page import notes, render_live
-from fairlead.league.live.run import LiveLeague
+from fairlead.league.live.page import failures, render_live
+from fairlead.league.live.run import LiveLeague, unmeasured
 from fairlead.league.plan import check_policies
 from fairlead.profile.host import MachineProfile, machine_file, read_machine
 
@@ -59,13 +58,12 @@ def live_league(
     if is_profiled:
         _profile(apps, who, is_quiet=is_quiet)
     machine = _machine()
+    host = machine.host if machine else None
     league = msgspec.structs.replace(league, machine=machine.cpu if machine else "")
     for app in apps:
-        if app.measured is None:
-            warn(f"{app.path} is not measured ({place_of_profile(app.path).name}); predictions assume its times.")
-    running = LiveLeague(
-        apps, who, loads or LOADS, league, host=machine.host if machine else None, capacity_rps=capacity_rps
-    )
+        for note in unmeasured(app, who, host):
+            warn(f"{app.name}: {note}")
+    running = LiveLeague(apps, who, loads or LOADS, league, host=host, capacity_rps=capacity_rps)
 
     def keep(found: League) -> None:
         if file is not None:
@@ -91,12 +89,12 @@ def live_league(
         show_live(found)
         for path in (path for path in (report, file) if path is not None and found.cells):
             typer.echo(f"Wrote {path}")
-    for note in notes(found):
-        warn(note)
+    for failed in failures(found):
+        typer.echo(failed, err=True)
     if is_interrupted:
         left = running.count - len(found.done() - league.done())
         how = f"; the same command with --resume runs the other {left}" if file else ""
-        typer.echo(f"Interrupted: {len(found.done())} cells are done{how}.", err=True)
+        typer.echo(f"Interrupted; cells done: {len(found.done())}{how}.", err=True)
         raise typer.Exit(INTERRUPTED)
     if failure is not None:
         raise failure

@@ -12,6 +12,9 @@ from fairlead.league.live.figures import Figures
 from fairlead.league.live.page import finding, verdict_rows
 from fairlead.report.numbers import NONE, show
 
+MOST_PAIRS = 3
+"""Pairs in another order that are named for one app and load."""
+
 
 def show_live(league: League) -> None:
     """Print one table per app and load, the order of the policies, and the verdict."""
@@ -22,9 +25,9 @@ def show_live(league: League) -> None:
     for app, load, cells in league.rows():
         console.print(_cells(app, load, cells))
     typer.echo(
-        "in: % answered in time, live and as predicted; p50, p99: ms, the same; good: answers in time\n"
-        "per second; $/M: cost per million requests; cpu: CPU seconds of gateway and instances. * others\n"
-        "or the load generator were too busy."
+        "in: % answered in time, live and predicted. p50, p99: ms, likewise. good: answers\n"
+        "in time per second. $/M: cost of a million requests. cpu: CPU seconds of gateway\n"
+        "and instances. *: other programs or the load generator were too busy."
     )
     verdict = judge(league)
     table = Table(title="Predictions and live runs", box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
@@ -35,9 +38,12 @@ def show_live(league: League) -> None:
     console.print(table)
     for one in verdict.orders:
         tau = NONE if one.tau is None else f"{one.tau:.2f}"
-        wrong = ", ".join(f"{better} before {worse}" for better, worse in one.wrong)
-        said = f"; not predicted: {wrong}" if wrong else ""
-        typer.echo(f"{one.app} x{one.load:g}: tau {tau}, {one.apart} pairs over 5 points apart{said}")
+        wrong = ", ".join(f"{better} before {worse}" for better, worse in one.wrong[:MOST_PAIRS])
+        more = len(one.wrong) - MOST_PAIRS
+        said = f"; not predicted: {wrong}{f' and {more} more' if more > 0 else ''}" if wrong else ""
+        typer.echo(
+            f"{one.app} x{one.load:g}: tau {tau}, {one.apart} pair{'s' * (one.apart != 1)} over 5 points apart{said}"
+        )
     typer.echo(finding(verdict))
 
 

@@ -3,11 +3,14 @@
 from html import escape
 
 from fairlead.league.live.charts import draw_bars, draw_scatter
-from fairlead.league.live.compare import FEWEST, FIFO, LIGHT, Verdict, judge, off
+from fairlead.league.live.compare import FEWEST, FIFO, LIGHT, Order, Verdict, judge, off
 from fairlead.league.live.document import Cell, Entrant, League
 from fairlead.league.live.figures import Figures
 from fairlead.report.numbers import Kind, show
 from fairlead.report.page import page_table, whole_page
+
+MOST_OFF = 10.0
+"""From here on, the part by which a latency is off is not told exactly."""
 
 _COLUMNS: tuple[tuple[str, str, Kind], ...] = (
     ("in time", "share", "share"),
@@ -36,8 +39,7 @@ def render_live(league: League, command: str) -> str:
         f'<p class="command">Run it again: <code>{escape(command)}</code></p></header>',
         _verdict(verdict, league),
         *(_bars(league, app) for app in league.apps),
-        _scatter(league),
-        _orders(verdict),
+        f'<div class="pair">{_scatter(league)}{_orders(verdict)}</div>',
         *(_cells(league, app) for app in league.apps),
         _notes(league),
     ]
@@ -48,7 +50,11 @@ def finding(verdict: Verdict) -> str:
     """The result in one sentence."""
     if not verdict.share.of:
         return "No cell has both a live run and a prediction."
-    return f"The predicted share in time is within 3 points of the live one in {verdict.share} cells."
+    share = verdict.share.met / verdict.share.of
+    return (
+        f"The predicted share in time is within 3 points of the live one in {verdict.share.met} of {verdict.share.of} "
+        f"cells ({share:.0%})."
+    )
 
 
 def verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
@@ -61,10 +67,10 @@ def verdict_rows(verdict: Verdict) -> list[tuple[str, str]]:
         ("the same, live share from 5 to 95 %", str(verdict.middle)),
         ("p50 within 15 %", str(verdict.p50)),
         (f"p99 within 30 %, at least {FEWEST} answers", str(verdict.p99)),
-        ("pairs over 5 points apart, order predicted", f"{right} of {apart}"),
-        ("mean Kendall tau of the policies' order", f"{sum(tau) / len(tau):.2f}" if tau else "–"),
+        ("order kept, pairs over 5 points apart", f"{right} of {apart}"),
+        ("mean Kendall tau of the order", f"{sum(tau) / len(tau):.2f}" if tau else "–"),
         (f"below {FIFO} at load {LIGHT:g}", _behind(verdict)),
-        ("marked (others or generator too busy)", str(verdict.marked)),
+        ("marked: other programs were busy", str(verdict.marked)),
         *([("without a live run or a prediction", str(verdict.failed))] if verdict.failed else []),
     ]
 
@@ -114,21 +120,26 @@ def _scatter(league: League) -> str:
 
 def _orders(verdict: Verdict) -> str:
     heads = ["<th>app</th>", "<th>load</th>", "<th>Kendall tau</th>", "<th>pairs over 5 points apart</th>"]
-    heads += ['<th class="left">of them predicted in another order</th>']
+    heads += ["<th>predicted in another order</th>"]
     rows = [
         f'<tr><th scope="row">{escape(one.app)}</th><td>{one.load:g}</td>'
         f"<td>{'–' if one.tau is None else f'{one.tau:.2f}'}</td><td>{one.apart}</td>"
-        f'<td class="left">{escape(", ".join(f"{a} before {b}" for a, b in one.wrong) or "none")}</td></tr>'
+        f"<td{_wrong_title(one)}>{len(one.wrong)}</td></tr>"
         for one in verdict.orders
     ]
-    note = "Order of the policies by share in time. Without tau, all are level, live or predicted."
+    note = "By share in time. Without tau, all are level, live or predicted. Pointing at a number names its pairs."
     return f'<section><h2>Order of the policies</h2><p class="note">{note}</p>{page_table(heads, rows)}</section>'
+
+
+def _wrong_title(one: Order) -> str:
+    pairs = ", ".join(f"{better} before {worse}" for better, worse in one.wrong)
+    return f' title="live: {escape(pairs)}"' if pairs else ""
 
 
 def _cells(league: League, app: Entrant) -> str:
     heads = ["<th>policy</th>", "<th>load</th>", *(f"<th>{heading}</th>" for heading, _, _ in _COLUMNS)]
     heads += ["<th>off: points</th>", "<th>p50</th>", "<th>p99</th>"]
-    heads += ["<th>CPU s, gateway</th>", "<th>CPU s, instances</th>", "<th>CPU per decision</th>", "<th>others</th>"]
+    heads += ["<th>CPU s: gateway, instances</th>", "<th>CPU per decision</th>", "<th>others</th>"]
     rows = [_row(cell, len(heads)) for one, _, cells in league.rows() if one.name == app.name for cell in cells]
     note = "Live, and below it predicted. CPU seconds are of the whole load, with its warm-up."
     table = page_table(heads, rows)
@@ -150,8 +161,8 @@ def _row(cell: Cell, width: int) -> str:
     cells = _pairs(live.live, cell.predicted)
     cells += f"<td>{'–' if found is None else f'{100 * found.points:+.1f}'}</td>"
     for part in (None, None) if found is None else (found.p50, found.p99):
-        cells += f"<td>{'–' if part is None else f'{part:+.0%}'}</td>"
-    cells += f"<td>{live.gateway_cpu_s:.2f}</td><td>{live.instances_cpu_s:.2f}</td>"
+        cells += f"<td>{'–' if part is None else f'{part:+.0%}' if part < MOST_OFF else f'over {MOST_OFF:.0%}'}</td>"
+    cells += f"<td>{live.gateway_cpu_s:.2f}<small>{live.instances_cpu_s:.2f}</small></td>"
     cells += (
         f"<td>{show(live.decisions.mean_s, 'seconds')}<small>p99 {show(live.decisions.p99_s, 'seconds')}</small></td>"
     )
@@ -179,18 +190,18 @@ def _pairs(live: Figures, predicted: Figures | None) -> str:
     return cells
 
 
-def notes(league: League) -> list[str]:
-    """What a reader should know of the cells: what was never measured, what is marked, and what failed."""
-    found = [f"{app.name}: {note}" for app in league.apps for note in app.notes]
-    for cell in league.cells:
-        where = f"{cell.app} x{cell.load:g} {cell.policy}"
-        if cell.failure:
-            found.append(f"{where}: {cell.failure}")
-        if cell.live is not None and cell.live.marks:
-            found.append(f"{where}: {', '.join(cell.live.marks)}")
-    return found
+def failures(league: League) -> list[str]:
+    """Why cells have no live run or no prediction."""
+    return [f"{_where(cell)}: {cell.failure}" for cell in league.cells if cell.failure]
+
+
+def _where(cell: Cell) -> str:
+    return f"{cell.app} x{cell.load:g} {cell.policy}"
 
 
 def _notes(league: League) -> str:
-    items = "".join(f"<p>{escape(note)}</p>" for note in notes(league))
+    notes = [f"{app.name}: {note}" for app in league.apps for note in app.notes]
+    notes += failures(league)
+    notes += [f"{_where(cell)}: {', '.join(cell.live.marks)}" for cell in league.cells if cell.live and cell.live.marks]
+    items = "".join(f"<p>{escape(note)}</p>" for note in notes)
     return f"<section><h2>Notes</h2>{items}</section>" if items else ""

@@ -19,6 +19,12 @@ Keep = Callable[[League], None]
 """Is given the league whenever something new is in it."""
 
 
+def unmeasured(app: LiveApp, policies: Sequence[str], host: Host | None) -> list[str]:
+    """What the predictions for an app assume because it was never measured, as sentences."""
+    found = (extrapolations(scenario_under(app, policy, host), app.measured) for policy in policies)
+    return list(dict.fromkeys(note for notes in found for note in notes))
+
+
 class LiveLeague:
     """A league to be run.
 
@@ -91,13 +97,7 @@ class LiveLeague:
         else:
             check_app(app)
             capacity_rps = given
-        notes = tuple(
-            dict.fromkeys(
-                note
-                for policy in self._policies
-                for note in extrapolations(scenario_under(app, policy, self._host), app.measured)
-            )
-        )
+        notes = tuple(unmeasured(app, self._policies, self._host))
         return Entrant(name=app.name, path=app.path, capacity_rps=capacity_rps, is_given=given is not None, notes=notes)
 
     def _cell(self, app: LiveApp, load: float, policy: str, part: Callable[[float], None]) -> Cell:
