@@ -18,7 +18,7 @@ import msgspec
 from fairlead.video.objects import get_object, put_object, store_url
 
 Passing = Literal["memory", "store"]
-PASSING: tuple[str, ...] = get_args(Passing)
+PASSING: tuple[Passing, ...] = get_args(Passing)
 
 FIRST = ("framer", "monolith")
 """Functions whose argument is the request."""
