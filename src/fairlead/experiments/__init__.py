@@ -101,6 +101,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.darly_granularity.run",
         1,
     ),
+    "granularity-live": Experiment(
+        "Darly (thesis 4.4) live: the video workflow in four granularities, through an object store and queue-workers",
+        "fairlead.experiments.granularity_live.run",
+        8,
+    ),
     "darly-heterogeneity": Experiment(
         "Darly (thesis 4.6): placements on unlike nodes, and the latencies in the logs of training",
         "fairlead.experiments.darly_heterogeneity.run",
