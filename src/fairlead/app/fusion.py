@@ -179,13 +179,17 @@ def unfused_manifest(manifest: Manifest) -> Manifest:
     return msgspec.structs.replace(manifest, functions=(*functions, *manifest.parts), workflows=workflows, parts=())
 
 
-def fuse_manifest(manifest: Manifest, workflow: str, chains: Sequence[Chain]) -> Manifest:
-    """An app in which nothing is fused, with these chains of one workflow fused. Raises `ValueError`."""
-    functions = {spec.name: spec for spec in manifest.functions}
-    workflows = {spec.name: spec for spec in manifest.workflows}
-    workflows[workflow], made = fuse_workflow(workflows[workflow], functions, chains)
-    served, parts = split_parts({**functions, **made}, workflows.values())
-    return msgspec.structs.replace(manifest, functions=served, workflows=tuple(workflows.values()), parts=parts)
+def fuse_manifest(manifest: Manifest, chains: Mapping[str, Sequence[Chain]]) -> Manifest:
+    """An app in which nothing is fused, with chains fused, by workflow. Raises `ValueError`."""
+    declared = {spec.name: spec for spec in manifest.functions}
+    functions = dict(declared)
+    workflows = []
+    for spec in manifest.workflows:
+        fused, made = fuse_workflow(spec, declared, chains.get(spec.name, ()))
+        workflows.append(fused)
+        functions |= made
+    served, parts = split_parts(functions, workflows)
+    return msgspec.structs.replace(manifest, functions=served, workflows=tuple(workflows), parts=parts)
 
 
 def split_parts(
