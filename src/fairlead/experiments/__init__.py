@@ -207,6 +207,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.table_4_1.run",
         3,
     ),
+    "pipelines-live": Experiment(
+        "Serverless accelerators, chapter 3, live: ensemble and cascade of real networks, fused, competing, batched",
+        "fairlead.experiments.pipelines_live.run",
+        5,
+    ),
     "pipelines": Experiment(
         "Serverless accelerators, chapter 3: ensemble and cascade, optimisations, CPU against GPU",
         "fairlead.experiments.pipelines.run",

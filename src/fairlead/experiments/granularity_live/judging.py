@@ -109,8 +109,8 @@ def _saved(settings: Mapping[str, Any], rows: Rows, frames: int, runtime: str, n
     own_s = difference(five, one, "latency_s")
     why = (
         f"In seconds per frame the thesis's five functions take {per_frame_s:.3f} more than its one under this "
-        f"runtime, ours {own_s.text(4, 1 / frames)}: there each call goes through a queue, a gateway and a new process "
-        "of the function's program, here to a process that waits for it. The rows say what ours is made of."
+        f"runtime, on w01; ours {own_s.text(4, 1 / frames)}. There the calls went through OpenFaaS's queue and gateway, "
+        "here to processes that wait for them; what ours is made of is told below."
     )
     return decide(
         f"Version 4 takes so much less time than version 1: {frames} frames, store, one queue-worker ({runtime})",
