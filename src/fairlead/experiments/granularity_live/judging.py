@@ -109,7 +109,7 @@ def _saved(settings: Mapping[str, Any], rows: Rows, frames: int, runtime: str, n
     own_s = difference(five, one, "latency_s")
     why = (
         f"In seconds per frame the thesis's five functions take {per_frame_s:.3f} more than its one under this "
-        f"runtime, on w01; ours {own_s.text(4, 1 / frames)}. There the calls went through OpenFaaS's queue and gateway, "
+        f"runtime, on w01; ours {own_s.text(4, 1 / frames)}. There calls went through OpenFaaS's queue and gateway, "
         "here to processes that wait for them; what ours is made of is told below."
     )
     return decide(

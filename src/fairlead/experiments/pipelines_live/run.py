@@ -77,8 +77,8 @@ def _notes(rows: Rows) -> list[str]:
         if row["batch"] is not None
     )
     return [
-        f"Measured on {os.cpu_count()} CPU cores, which also hold the gateway and the clients. The networks read digits "
-        "of 8 x 8 pixels in a millisecond or less; those of the report take a tenth of a second and more. Ratios are "
+        f"Measured on {os.cpu_count()} CPU cores, which also hold the gateway and the clients. The networks read "
+        "digits of 8 x 8 pixels in a millisecond or less; those of the report take a tenth of a second and more. Ratios are "
         "compared, not times; nothing is said of GPUs.",
         "in-turn: the client calls prepare and each model, and combines the answers itself, on one open connection. "
         "fused: prepare and small run in one instance; of the ensemble nothing can be fused, since its first stage has "

@@ -71,7 +71,13 @@ def served(folder: Path, settings: Mapping[str, Any], part: str) -> Iterator[str
 
 
 def ask_in_turn(
-    address: str, shipped: ModuleType, settings: Mapping[str, Any], digits: Sequence[Digit], *, quick: bool, done: OnDone
+    address: str,
+    shipped: ModuleType,
+    settings: Mapping[str, Any],
+    digits: Sequence[Digit],
+    *,
+    quick: bool,
+    done: OnDone,
 ) -> list[Asked]:
     """Every variant of both pipelines, repeat by repeat, from another one on each time."""
     part = settings["latency"]
@@ -103,7 +109,7 @@ def load_in_turn(
     bodies = tuple(msgspec.json.encode({"input": digit}) for digit in digits)
     names = loaded_variants(settings, part)
     found, spans = [], []
-    for repeat in range(repeats):
+    for repeat in range(-1, repeats):  # the first turn is not counted: instances start in it
         at = repeat % len(names)
         for pipeline, variant in [*names[at:], *names[:at]]:
             plan = Plan(
@@ -116,9 +122,13 @@ def load_in_turn(
             )
             begin = status_of(address).uptime_s
             result = run_load(f"http://{address}/v1/workflows/{pipeline}-{variant}", plan)
+            if repeat < 0:
+                continue
             spans.append((begin, status_of(address).uptime_s))
             if not result.answered:
-                raise FairleadError(f"{pipeline}-{variant} has not answered under load: {result.errors}")
+                raise FairleadError(
+                    f"{pipeline}-{variant} has not answered under load: {result.errors or result.refused}."
+                )
             assert result.latency.p99_s is not None
             found.append(
                 Loaded(

@@ -11,7 +11,9 @@ from fairlead.app import App, fork, switch
 from fairlead.experiments.shipped_apps import app_folder
 
 MODELS = ("small", "large", "linear")
-COMPETING = {"large": 2}
+COPIES = 2
+"""Of the large network, where it competes."""
+
 BATCHES = (1, 2, 4, 8)
 STEPS = ("prepare", *MODELS)
 """Functions that a client of a model server calls one by one."""
@@ -44,9 +46,11 @@ def add_variants(shipped: ModuleType) -> App:
         return shipped.prepare >> models["small"] >> branch >> shipped.answer
 
     plain = {name: app.functions[name] for name in MODELS}
+    # A copy that loses is ended with its process. A function of its own leaves the instances of the others alone.
+    racing = {**plain, "large": _sized(app, "large", 8, "large-racing")}
     for name, body in (("ensemble", ensemble), ("cascade", cascade)):
         add(f"{name}-graph", body(plain))
-        add(f"{name}-compete", body(plain), compete=COMPETING)
+        add(f"{name}-compete", body(racing), compete={"large-racing": COPIES})
     # Of the ensemble nothing can be fused: its first stage has three successors, its last three predecessors.
     add("cascade-fused", cascade(plain), fuse=True)
     add("call-prepare", shipped.prepare)
@@ -54,16 +58,16 @@ def add_variants(shipped: ModuleType) -> App:
     for name in MODELS:
         app.workflow(f"call-{name}", plain[name], slo=SLO, example=digit)
     for size in BATCHES:
-        sized = {name: _sized(app, name, size) for name in MODELS}
+        sized = {name: _sized(app, name, size, f"{name}-{size}") for name in MODELS}
         add(f"ensemble-batch-{size}", ensemble(sized))
         add(f"cascade-batch-{size}", cascade(sized))
     return app
 
 
-def _sized(app: App, name: str, size: int) -> Any:
-    """A model with batches up to this size."""
+def _sized(app: App, name: str, size: int, called: str) -> Any:
+    """A model with batches up to this size, as a function of that name."""
     model = app.functions[name]
-    return app.function(name=f"{name}-{size}", batch=size, setup=model.setup)(_batched(model.__wrapped__))
+    return app.function(name=called, batch=size, setup=model.setup)(_batched(model.__wrapped__))
 
 
 def _batched(code: Any) -> Any:
