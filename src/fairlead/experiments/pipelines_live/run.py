@@ -78,11 +78,12 @@ def _notes(rows: Rows) -> list[str]:
     )
     return [
         f"Measured on {os.cpu_count()} CPU cores, which also hold the gateway and the clients. The networks read "
-        "digits of 8 x 8 pixels in a millisecond or less; those of the report take a tenth of a second and more. Ratios are "
-        "compared, not times; nothing is said of GPUs.",
+        "digits of 8 x 8 pixels in a millisecond or less; those of the report take a tenth of a second and more. "
+        "Ratios are compared, not times; nothing is said of GPUs.",
         "in-turn: the client calls prepare and each model, and combines the answers itself, on one open connection. "
         "fused: prepare and small run in one instance; of the ensemble nothing can be fused, since its first stage has "
-        "three successors. compete: two copies of the large network, of which the first answer counts.",
+        "three successors. compete: two copies of the large network, of which the first answer counts. A process that "
+        "runs Python cannot be told to leave off, so a copy that loses while it runs is ended, and another starts.",
         "Under load latency_ms is clients over answers per second, since each client waits for its answer.",
         f"Mean sizes of the batches that ran: {sizes}.",
     ]

@@ -67,14 +67,16 @@ def add_variants(shipped: ModuleType) -> App:
 def _sized(app: App, name: str, size: int, called: str) -> Any:
     """A model with batches up to this size, as a function of that name."""
     model = app.functions[name]
-    return app.function(name=called, batch=size, setup=model.setup)(_batched(model.__wrapped__))
+    work = model.__wrapped__
 
+    def batched(session: Any, items: Any) -> Any:
+        return work(session, items)
 
-def _batched(code: Any) -> Any:
-    def run(session: Any, items: Any) -> Any:
-        return code(session, items)
+    def single(session: Any, item: Any) -> Any:
+        (result,) = work(session, [item])
+        return result
 
-    return run
+    return app.function(name=called, batch=size, setup=model.setup)(batched if size > 1 else single)
 
 
 app = add_variants(load_shipped())
