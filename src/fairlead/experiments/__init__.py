@@ -210,7 +210,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "pipelines-live": Experiment(
         "Serverless accelerators, chapter 3, live: ensemble and cascade of real networks, fused, competing, batched",
         "fairlead.experiments.pipelines_live.run",
-        5,
+        7,
     ),
     "pipelines": Experiment(
         "Serverless accelerators, chapter 3: ensemble and cascade, optimisations, CPU against GPU",

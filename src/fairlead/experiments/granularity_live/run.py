@@ -1,7 +1,7 @@
 """Serve the video workflow in its four granularities, through a real object store and with real queue-workers."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -49,11 +49,11 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
         name="granularity-live",
         title="Darly (thesis 4.4) live: what splitting a video workflow costs, through a store and queue-workers",
         rows=tuple(rows),
-        notes=tuple(_notes(select(rows, part="request"))),
+        notes=tuple(_notes(select(rows, part="request"), select(rows, part="function"))),
     )
 
 
-def _notes(requests: Rows) -> list[str]:
+def _notes(requests: Rows, functions: Rows) -> list[str]:
     found = [
         "Parts of a latency add up to it: compute, get and put are what functions say that they did; hop is what a "
         "call took besides; gateway is when no call was under way. While several calls are under way an instant counts "
@@ -64,6 +64,7 @@ def _notes(requests: Rows) -> list[str]:
         found.append(f"{workers} queue-worker(s), {frames} frames: {'; '.join(_told(own))}.")
         if workers == 1:
             found += [_explained(own, passing, frames) for passing in dict.fromkeys(row["passing"] for row in own)]
+            found += _by_function(select(functions, workers=workers, frames=frames, passing="store"))
     found.append(
         f"{os.cpu_count()} CPU cores hold functions, gateway, store server and client at once. With one worker the "
         "store and the gateway have a core to themselves, so get and put are what a nearby, idle store would take; "
@@ -87,3 +88,14 @@ def _explained(rows: Rows, passing: str, frames: int) -> str:
     whole = difference(five, one, "latency_s").text(1, per_frame)
     parts = ", ".join(f"{part} {difference(five, one, f'{part}_s').text(1, per_frame)}" for part in PARTS)
     return f"Version 1 takes {whole} ms per frame more than version 4, {passing}, {frames} frames: {parts}."
+
+
+def _by_function(rows: Rows) -> Iterator[str]:
+    """What a call of each function takes, version by version."""
+    for version in dict.fromkeys(row["version"] for row in rows):
+        calls = "; ".join(
+            f"{row['function']} ({row['calls']:g} calls) "
+            + ", ".join(f"{name} {row[f'{name}_ms']:.1f}" for name in ("run", "get", "put", "hop", "wait"))
+            for row in select(rows, version=version)
+        )
+        yield f"Milliseconds per call, version {version}, store, {rows[0]['frames']} frames: {calls}."
