@@ -67,7 +67,7 @@ def add_variants(shipped: ModuleType) -> App:
 def _sized(app: App, name: str, size: int, called: str) -> Any:
     """A model with batches up to this size, as a function of that name."""
     model = app.functions[name]
-    work = model.__wrapped__
+    work: Any = model.__wrapped__
 
     def batched(session: Any, items: Any) -> Any:
         return work(session, items)
