@@ -1,65 +1,51 @@
-"""The video app: four granularities and one with frames in a store, which gives the same."""
+"""The video app: four granularities, each with frames in memory and through a store, which give the same."""
 
 import pytest
 
 from fairlead.errors import ConfigError
 from fairlead.video.clip import check_labels, make_clip
 
+FUNCTIONS = {
+    "1": {"framer", "detector", "analyzer", "recogniser", "uploader"},
+    "2": {"framer", "detector", "inference", "uploader"},
+    "3": {"framer", "big-inference", "uploader"},
+    "4": {"monolith", "uploader"},
+}
+
 
 @pytest.fixture
 def version(load, monkeypatch, tmp_path):
     monkeypatch.setenv("FAIRLEAD_STORE", (tmp_path / "store").as_uri())
 
-    def version(name):
+    def version(name, passing="memory"):
         monkeypatch.setenv("VIDEO_VERSION", name)
+        monkeypatch.setenv("VIDEO_PASSING", passing)
         return load("video")
 
     return version
 
 
-@pytest.mark.parametrize(
-    ("name", "functions"),
-    [
-        ("1", {"framer", "detector", "analyzer", "recogniser", "uploader"}),
-        ("2", {"framer", "detector", "inference", "uploader"}),
-        ("3", {"framer", "big-inference", "uploader"}),
-        ("4", {"monolith", "uploader"}),
-        ("store", {"framer", "detector", "analyzer", "recogniser", "uploader"}),
-    ],
-)
-def test_each_version_has_its_functions(version, name, functions):
-    assert set(version(name).functions) == functions
+@pytest.mark.parametrize("passing", ["memory", "store"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_each_version_has_its_functions(version, name, passing):
+    assert set(version(name, passing).functions) == FUNCTIONS[name]
 
 
-def test_another_version_is_refused(version):
-    with pytest.raises(ConfigError, match="VIDEO_VERSION must be 1, 2, 3, 4 or store; got '5'"):
+def test_others_are_refused(version):
+    with pytest.raises(ConfigError, match="VIDEO_VERSION must be 1, 2, 3 or 4; got '5'"):
         version("5")
-
-
-def test_a_frame_is_in_the_store_between_functions_and_only_urls_pass(version, tmp_path):
-    import_frames = version("store").functions["detector"]  # loads the module beside the app
-    assert import_frames is not None
-    import frames  # noqa: PLC0415
-
-    url = frames.put(b"a jpeg")
-    assert url.startswith((tmp_path / "store" / "frames").as_uri())
-    assert frames.put(b"a jpeg") == url
-    given = []
-    item = {"jpeg": url, "frame": 3}
-    passed_on = frames.with_frame(lambda found: given.append(found) or {**found, "faces": []}, item)
-    assert given == [{"jpeg": b"a jpeg", "frame": 3}]
-    assert passed_on == {"jpeg": url, "frame": 3, "faces": []}
-    assert frames.with_frame(lambda found: {"kind": "object"}, item) == {"kind": "object"}
-    with pytest.raises(ValueError, match="is no frame in the store"):
-        frames.get("file:///etc/passwd")
+    with pytest.raises(ConfigError, match="VIDEO_PASSING must be memory or store; got 'queue'"):
+        version("1", "queue")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("weights")
-def test_frames_by_url_give_what_frames_in_memory_give(version, tmp_path, monkeypatch):
+def test_what_passes_by_url_gives_what_passes_in_memory(version, tmp_path, monkeypatch):
     make_clip(tmp_path / "clip.mp4", seconds=6)
     monkeypatch.setenv("FAIRLEAD_VIDEOS", str(tmp_path))
-    answers = [version(name).workflows["video"]({"video": "clip.mp4", "frames": 7}) for name in ("1", "store")]
-    assert answers[0] == answers[1]
+    request = {"video": "clip.mp4", "frames": 7}
+    answers = [version(name, passing).workflows["video"](request) for name in "1234" for passing in ("memory", "store")]
+    assert all(answer == answers[0] for answer in answers)
     assert check_labels(answers[0]) == []
-    assert len(list((tmp_path / "store" / "frames").iterdir())) == 7
+    assert len(list((tmp_path / "store" / "frames").iterdir())) == 7  # the same objects, whichever version put them
+    assert len(list((tmp_path / "store" / "found").iterdir())) == 8  # one per frame, and that of version 4

@@ -11,7 +11,7 @@ from fairlead.app.load import load_app
 from fairlead.app.scenario import profile_beside
 from fairlead.engine.live.nodes import read_nodes
 from fairlead.errors import FairleadError
-from fairlead.experiments import run_experiment
+from fairlead.experiments import run_experiment, video_bench
 from fairlead.experiments.cases import read_settings
 from fairlead.experiments.darly_live import asking, machine
 from fairlead.experiments.darly_live.asking import Asked, ask_on_time
@@ -76,8 +76,8 @@ class Limiter:
 def whole_machine(monkeypatch, tmp_path):
     """A machine that has everything; each test takes something away."""
     monkeypatch.setenv("FAIRLEAD_MODELS", str(tmp_path))
-    monkeypatch.setattr(machine, "find_spec", lambda name: name)
-    monkeypatch.setattr(machine, "state_of", lambda weights, folder: "there")
+    monkeypatch.setattr(video_bench, "find_spec", lambda name: name)
+    monkeypatch.setattr(video_bench, "state_of", lambda weights, folder: "there")
     monkeypatch.setattr(machine, "which", lambda program: program)
     limiter = Limiter("cgroup-v1")
     monkeypatch.setattr(machine, "make_limiter", lambda: limiter)
@@ -90,7 +90,7 @@ def whole_machine(monkeypatch, tmp_path):
 
 def test_weights_that_are_missing_or_damaged_are_named_with_the_command_that_gets_them(whole_machine, monkeypatch):
     for state in ("missing", "damaged"):
-        monkeypatch.setattr(machine, "state_of", lambda weights, folder, state=state: state)
+        monkeypatch.setattr(video_bench, "state_of", lambda weights, folder, state=state: state)
         with pytest.raises(WeightsError, match=rf"emotions\.onnx are {state}\. Get them with: fairlead models pull"):
             machine.check_machine()
     assert "emotions" in WEIGHTS
@@ -120,7 +120,7 @@ def test_a_machine_without_control_groups_is_told_to_run_as_root(whole_machine, 
 
 
 def test_a_library_that_is_missing_is_named_with_its_extra(whole_machine, monkeypatch):
-    monkeypatch.setattr(machine, "find_spec", lambda name: None if name == "onnxruntime" else name)
+    monkeypatch.setattr(video_bench, "find_spec", lambda name: None if name == "onnxruntime" else name)
     with pytest.raises(FairleadError, match=r"onnxruntime.*fairlead\[video\]"):
         machine.check_machine()
 

@@ -14,7 +14,8 @@ import pytest
 from obstore.store import S3Store
 
 from fairlead.video.errors import StoreError
-from fairlead.video.uploading import check_store, store_url, uploader
+from fairlead.video.objects import check_store, get_object, store_url
+from fairlead.video.uploading import uploader
 from fairlead.video.versions import make_app
 
 RESULT = {"frames": [{"frame": 1, "kind": "object"}], "faces": 0}
@@ -152,6 +153,9 @@ def test_a_bucket_gets_the_object_and_a_missing_one_is_told(monkeypatch):
         assert kept_in("s3://results", url.removeprefix("s3://results/")) == RESULT
         assert uploader(RESULT, "s3://results", "mine") == "s3://results/mine.json"
         assert kept_in("s3://results", "mine.json") == RESULT
+        assert json.loads(get_object("s3://results", "s3://results/mine.json")) == RESULT
+        with pytest.raises(StoreError, match="no such object, or no bucket 'results'"):
+            get_object("s3://results", "s3://results/other.json")
     finally:
         server.stop()
     with pytest.raises(StoreError, match=f"cannot be written at {server.url}: .*Check AWS_ENDPOINT_URL"):

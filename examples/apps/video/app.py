@@ -1,7 +1,7 @@
 """The video workflow of `fairlead.video`, in any of its four granularities. See README.md.
 
-VIDEO_VERSION is 1 (five functions) to 4 (two), or `store`: version 1 with frames that pass between functions by URL,
-through the object store that FAIRLEAD_STORE names, instead of in shared memory.
+VIDEO_VERSION is 1 (five functions) to 4 (two). VIDEO_PASSING is how frames and findings pass between functions: in
+`memory` (the default), or through the object `store` that FAIRLEAD_STORE names, by URL.
 """
 
 import os
@@ -9,12 +9,11 @@ import os
 from fairlead.video.versions import make_app
 
 VERSION = os.environ.get("VIDEO_VERSION", "1")
+PASSING = os.environ.get("VIDEO_PASSING", "memory")
 
-if VERSION == "store":
-    from frames import make_stored_app
+if VERSION not in ("1", "2", "3", "4"):
+    raise ValueError(f"VIDEO_VERSION must be 1, 2, 3 or 4; got {VERSION!r}.")
+if PASSING not in ("memory", "store"):
+    raise ValueError(f"VIDEO_PASSING must be memory or store; got {PASSING!r}.")
 
-    app = make_stored_app("video")
-elif VERSION in ("1", "2", "3", "4"):
-    app = make_app(int(VERSION), name="video")
-else:
-    raise ValueError(f"VIDEO_VERSION must be 1, 2, 3, 4 or store; got {VERSION!r}.")
+app = make_app(int(VERSION), name="video", passing=PASSING)

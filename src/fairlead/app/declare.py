@@ -11,9 +11,20 @@ import msgspec
 from fairlead.app.compile import Compiled, compile_body
 from fairlead.app.compose import Body, body_of
 from fairlead.app.evaluate import answer
-from fairlead.app.function import MAX_CONFIGURATIONS, MISSING, AppFunction, batch_sizes, number, numbers, whole
+from fairlead.app.function import (
+    MAX_CONFIGURATIONS,
+    MISSING,
+    AppFunction,
+    FusedFunction,
+    batch_sizes,
+    number,
+    numbers,
+    whole,
+)
+from fairlead.app.fusion import all_chains, fuse_workflow, split_parts, unfused_workflow, with_copies
 from fairlead.app.manifest import FunctionSpec, Manifest, NodeSpec, WorkflowSpec
 from fairlead.app.names import checked_name
+from fairlead.app.options import Compete, Fuse, chains_of, copies_of
 from fairlead.app.units import seconds, seconds_or_none
 from fairlead.errors import UnknownNameError
 
@@ -34,7 +45,7 @@ class AppWorkflow(msgspec.Struct, frozen=True, eq=False):
 
     def __call__(self, value: object) -> object:
         """The answer to this value."""
-        return answer(self.spec, self.compiled, value)
+        return answer(unfused_workflow(self.spec), self.compiled, value)
 
 
 class BoundStage(msgspec.Struct, frozen=True):
@@ -87,7 +98,7 @@ class App:
 
     @property
     def functions(self) -> Mapping[str, AppFunction]:
-        """By name, in order of declaration."""
+        """By name, in order of declaration; fused ones come with the workflow that fuses them."""
         return MappingProxyType(self._functions)
 
     @property
@@ -211,6 +222,8 @@ class App:
         cost_usd: float | None = None,
         example: object = MISSING,
         description: str = "",
+        fuse: Fuse = False,
+        compete: Compete = MappingProxyType({}),
     ) -> AppWorkflow:
         """Declare a workflow.
 
@@ -222,6 +235,11 @@ class App:
             example: An input to try it with: `fairlead profile` and `fairlead load` take it, and `fairlead serve` runs
                 it once before it takes requests.
             description: One sentence for those who call it.
+            fuse: Chains of stages that run in one instance, one after the other: True for all that can be fused, or
+                some of them, such as "a+b" or [(a, b), (c, d)]. Other workflows with the same functions are as they
+                were.
+            compete: How many copies of a stage run at once, of which the first answer wins, such as {"b": 2}. A copy
+                that loses is stopped, so a function that competes should have no effects outside.
         """
         checked_name(name, "a workflow")
         if name in self._workflows:
@@ -244,6 +262,7 @@ class App:
             example=None if example is MISSING else _packed(example, name),
             description=description,
         )
+        spec = self._shaped(spec, compiled, fuse, compete)
         workflow = AppWorkflow(spec, body, compiled)
         self._workflows[name] = workflow
         self._bind(workflow)
@@ -255,21 +274,56 @@ class App:
 
         read = read_workflow(source, self)
         return self.workflow(
-            read.name, read.body, slo=read.slo_s, cost_usd=read.cost_usd, example=example, description=read.description
+            read.name,
+            read.body,
+            slo=read.slo_s,
+            cost_usd=read.cost_usd,
+            example=example,
+            description=read.description,
+            fuse=read.fuse,
+            compete=read.compete,
         )
+
+    def _shaped(self, spec: WorkflowSpec, compiled: Compiled, fuse: Fuse, compete: Compete) -> WorkflowSpec:
+        """The workflow with its stages fused and competing as asked; fused functions are declared here."""
+        functions = {name: function.spec for name, function in self._functions.items()}
+        plain = {stage.name for stage in spec.stages}
+        option = "compete"
+        try:
+            copies = copies_of(compete, compiled.codes)
+            single = {name: count for name, count in copies.items() if name in plain}
+            spec = with_copies(spec, single)
+            option = "fuse"
+            chains = chains_of(fuse, compiled.codes)
+            if chains is None:
+                chains = all_chains(spec.stages, functions)
+            spec, made = fuse_workflow(spec, functions, chains)
+            option = "compete"
+            spec = with_copies(spec, copies)
+        except ValueError as error:
+            raise ValueError(f"workflow {spec.name!r}: {option}: {error}") from None
+        for name, function in made.items():
+            if name not in self._functions:
+                parts = [self._functions[part] for part in function.parts]
+                self._functions[name] = FusedFunction(parts, function)
+        return spec
 
     def manifest(self) -> Manifest:
         """All that can be said of this app without its code."""
         if not self._workflows:
             raise ValueError(f"the app {self.name!r} has no workflow; declare one with app.workflow(name, body).")
+        workflows = tuple(workflow.spec for workflow in self._workflows.values())
+        specs = {name: function.spec for name, function in self._functions.items()}
+        functions, parts = split_parts(specs, workflows)
         manifest = Manifest(
             name=self.name,
-            functions=tuple(function.spec for function in self._functions.values()),
-            workflows=tuple(workflow.spec for workflow in self._workflows.values()),
+            functions=functions,
+            workflows=workflows,
             nodes=tuple(self._nodes.values()),
             policy=self.policy,
             parameters=self.parameters,
             warm_up=self.warm_up,
+            parts=parts,
         )
         try:
             same = msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest) == manifest
@@ -291,8 +345,10 @@ class App:
         raise UnknownNameError(f"stage of workflow {name!r}", stage, known)
 
     def _bind(self, workflow: AppWorkflow) -> None:
-        for stage in workflow.spec.stages:
-            switch = workflow.compiled.switches.get(stage.name)
+        spec = workflow.spec
+        for stage in (*spec.stages, *(spec.unfused.stages if spec.unfused is not None else ())):
+            last = stage.parts[-1] if stage.parts else stage.name
+            switch = workflow.compiled.switches.get(last)
             self._stages[f"{workflow.name}/{stage.name}"] = BoundStage(
                 name=stage.name,
                 function=self._functions[stage.function],

@@ -29,6 +29,7 @@ class AppFunction(Code):
         self.name = spec.name
         self.spec = spec
         self.setup = setup
+        self.parts: tuple[AppFunction, ...] = ()
         self._model = MISSING
         self.__wrapped__ = code
         self.__name__ = spec.name
@@ -53,6 +54,35 @@ class AppFunction(Code):
 
     def __repr__(self) -> str:
         return f"<function {self.name} of an app>"
+
+
+class FusedFunction(AppFunction):
+    """Functions that run one after the other in one instance; `parts` has them in order."""
+
+    def __init__(self, parts: Sequence[AppFunction], spec: FunctionSpec) -> None:
+        super().__init__(self._run, None, spec)
+        self.__doc__ = " ".join(part.__doc__ for part in parts if part.__doc__) or None
+        self.parts = tuple(parts)
+
+    def prepare(self) -> None:
+        """Run the `setup` of every part."""
+        for part in self.parts:
+            part.prepare()
+
+    def _run(self, argument: object) -> object:
+        values = argument if self.is_batched else [argument]
+        assert isinstance(values, Sequence)
+        for part in self.parts:
+            if not part.is_batched:
+                values = [part(value) for value in values]
+                continue
+            results = part(list(values))
+            fault = batch_faults(results, len(values), part.name)
+            if fault is not None:
+                raise ValueError(fault)
+            assert isinstance(results, Sequence)
+            values = results
+        return values if self.is_batched else values[0]
 
 
 def numbers(value: object, name: str, *, least: float, is_open: bool = False) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A function as declared: its configuration space, what an instance may use, and how failures are treated.
 
     `is_batched` says that it takes and returns lists. `warm` instances are kept ready from the start. A limit of None
-    is no limit.
+    is no limit. `parts` are the functions that a fused one runs, in order; empty for one that was declared.
     """
 
     name: str
@@ -28,6 +28,7 @@ class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     start_limit_s: float | None = 60.0
     keep_alive_s: float = 600.0
     warm: int = 1
+    parts: tuple[str, ...] = ()
 
 
 class Input(msgspec.Struct, frozen=True, tag="input"):
@@ -75,7 +76,8 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     `splits` says that some stage maps over its output, `chooses` that an arm is chosen by its output: both happen in
     the instance, which alone has the code. `arms` names the first stage of each arm by its label; None for an arm that
-    does nothing.
+    does nothing. `compete` copies run at once, and the first answer wins. `parts` are the stages that a fused one
+    stands for.
     """
 
     name: str
@@ -88,13 +90,22 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     splits: bool = False
     chooses: bool = False
     arms: Mapping[str, str | None] = {}
+    compete: int = 1
+    parts: tuple[str, ...] = ()
+
+
+class Unfused(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A workflow before some of its stages were fused."""
+
+    stages: tuple[StageSpec, ...]
+    answer: Source
 
 
 class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Stages in topological order, where the answer comes from, and the objective (null: none).
 
     `splits_input` says that the first stage maps over the request's own value. `example` is a value to try it with, in
-    MessagePack (so in JSON, as base64).
+    MessagePack (so in JSON, as base64). `unfused` is there where stages are fused.
     """
 
     name: str
@@ -105,6 +116,7 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     splits_input: bool = False
     example: bytes | None = None
     description: str = ""
+    unfused: Unfused | None = None
 
 
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,7 +134,8 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An app: functions, workflows, and the nodes it asks for (none: this whole machine, as one).
 
-    `warm_up` says whether the examples of its workflows may be run before it is served.
+    `warm_up` says whether the examples of its workflows may be run before it is served. `parts` are functions that run
+    inside fused ones only: they have no instances when it is served, and are measured nevertheless.
     """
 
     name: str
@@ -132,3 +145,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     policy: str = "fairlead"
     parameters: Mapping[str, object] = {}
     warm_up: bool = True
+    parts: tuple[FunctionSpec, ...] = ()
+
+    @property
+    def measurable(self) -> tuple[FunctionSpec, ...]:
+        """All functions: those that are served, and those inside fused ones."""
+        return (*self.functions, *self.parts)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.app.composed import with_fused
 from fairlead.app.load import split_address
 from fairlead.app.manifest import FunctionSpec, Manifest, WorkflowSpec
 from fairlead.app.snapshot import Snapshot
@@ -87,10 +88,11 @@ def place_of_profile(path: str | Path) -> Path:
 
 
 def profiles_of(snapshot: Snapshot) -> dict[str, Profile]:
-    """The measured profiles that a snapshot holds."""
+    """The measured profiles that a snapshot holds; of a fused function that was not measured, one from its parts."""
     if snapshot.profile is None:
         return {}
-    return parse_measured(snapshot.profile.encode(), str(place_of_profile(snapshot.path))).profiles()
+    measured = parse_measured(snapshot.profile.encode(), str(place_of_profile(snapshot.path)))
+    return with_fused(measured, snapshot.manifest).profiles()
 
 
 def cluster_of(manifest: Manifest) -> Cluster:
@@ -118,6 +120,7 @@ def workflow_of(spec: WorkflowSpec) -> Workflow:
             when=stage.when,
             map=stage.map,
             join=stage.join,
+            compete=stage.compete,
         )
         for stage in spec.stages
     ]
@@ -200,7 +203,11 @@ def _profile(spec: FunctionSpec, measured: Profile | None, cluster: Cluster) -> 
         if not known:
             raise ValueError("its profile says nothing of the configurations that it has now; measure it again.")
         return msgspec.structs.replace(measured, configurations=tuple(known))
-    rows = [Row(seconds=prior_s(each.batch), batch=each.batch, vcpus=each.vcpus, vgpus=each.vgpus) for each in fitting]
+    count = len(spec.parts) or 1
+    rows = [
+        Row(seconds=prior_s(each.batch) * count, batch=each.batch, vcpus=each.vcpus, vgpus=each.vgpus)
+        for each in fitting
+    ]
     return Profile(law=Table(tuple(rows)), configurations=tuple(fitting), cold_start_s=PRIOR_COLD_START_S)
 
 

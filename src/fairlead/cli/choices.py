@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
 
@@ -10,8 +10,8 @@ import typer
 
 from fairlead.app.describe import describe
 from fairlead.app.load import no_app_in, split_address
-from fairlead.app.prediction import as_served
-from fairlead.app.scenario import document_of, measured_beside, scenario_of
+from fairlead.app.scenario import document_of, measured_beside
+from fairlead.app.serving import served_scenario
 from fairlead.cli.errors import UsageError, warn
 from fairlead.errors import ConfigError, Fault, UnknownPolicyError
 from fairlead.policy import policy_class, policy_faults, role
@@ -58,11 +58,12 @@ def choose_scenarios(
         raise ConfigError(source, _with_causes(opened, error.faults, overrides)) from error
 
 
-def open_source(source: str, machine: MachineProfile | None = None) -> str | Document:
+def open_source(source: str, machine: MachineProfile | None = None, *, is_served: bool = True) -> str | Document:
     """What was named, for those who read scenarios; an app file (`app.py`, `app.py:name`) gives that of its app.
 
     A folder stands for the `app.py` in it. The app is described in a process of its own; what was measured of it lies
-    beside it. With a `machine`, the scenario of an app is what that machine would make of it.
+    beside it. With a `machine`, the scenario of an app is what that machine would make of it; without, it is served
+    in the same way by a machine that costs nothing. Unless `is_served`, it is a cluster that starts empty.
     """
     path, _ = split_address(source)
     if path.suffix != ".py":
@@ -71,9 +72,9 @@ def open_source(source: str, machine: MachineProfile | None = None) -> str | Doc
         _check_is_no_stem(source)
         return source
     manifest, measured = describe(source), measured_beside(source)
-    scenario = scenario_of(manifest, profiles={} if measured is None else measured.profiles())
-    if machine is not None:
-        scenario = as_served(scenario, manifest, measured, machine.host)
+    scenario = served_scenario(manifest, measured, None if machine is None else machine.host)
+    if not is_served:
+        scenario = replace(scenario, host=None)
     return Document(source, scenario.name, document_of(scenario), path.parent)
 
 

@@ -195,12 +195,14 @@ def plan_league(
                 notes.append(
                     f"{name} is not measured, so its times are assumed; fairlead profile {name} measures them."
                 )
-            entrants.append(app_entrant(load_scenario(open_source(name)), who, loads or chosen.app_loads, chosen))
+            entrants.append(
+                app_entrant(load_scenario(open_source(name, is_served=False)), who, loads or chosen.app_loads, chosen)
+            )
         elif name in shipped and not path.exists():
             is_open = is_full and not policies
             entrants.append(shipped_entrant(name, who, loads or chosen.loads, chosen, is_full=is_open))
         else:
-            entrants.append(file_entrant(load_scenario(open_source(name)), who, loads or chosen.loads))
+            entrants.append(file_entrant(load_scenario(open_source(name, is_served=False)), who, loads or chosen.loads))
     twice = {one.name for one in entrants if [each.name for each in entrants].count(one.name) > 1}
     if twice:
         raise UsageError(f"Several scenarios are named {', '.join(sorted(twice))}; a league needs different names.")

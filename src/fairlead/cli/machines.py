@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from fairlead.app.load import split_address
-from fairlead.app.prediction import extrapolations
 from fairlead.app.scenario import measured_beside
+from fairlead.app.serving import unmeasured
 from fairlead.cli.errors import warn
 from fairlead.profile.host import MachineProfile, machine_file, read_machine
 from fairlead.workload import Scenario
@@ -42,8 +42,10 @@ def is_app(source: str) -> bool:
 
 
 def warn_of_extrapolation(source: str, named: str | None, scenarios: Sequence[Scenario]) -> None:
-    """Warn of unmeasured assumptions behind the predictions for an app, unless `--machine none` was given."""
-    if is_app(source) and named != NO_MACHINE:
-        measured = measured_beside(source)
-        for note in dict.fromkeys(note for one in scenarios for note in extrapolations(one, measured)):
+    """Warn of unmeasured assumptions behind the predictions for an app; of the machine, unless it was left out."""
+    if is_app(source):
+        measured, is_left_out = measured_beside(source), named == NO_MACHINE
+        is_known = is_left_out or machine_of(named, source) is not None
+        found = (unmeasured(one, measured, is_host_known=is_known) for one in scenarios)
+        for note in dict.fromkeys(note for notes in found for note in notes):
             warn(note)

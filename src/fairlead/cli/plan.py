@@ -5,6 +5,7 @@ Says it in words and numbers, and shows what more speed would cost: the front, a
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,7 @@ from fairlead.app.prediction import gateway_s
 from fairlead.app.units import seconds
 from fairlead.cli.choices import open_source, parse_settings
 from fairlead.cli.errors import FAILED, UsageError
+from fairlead.cli.forecasts import show_granularity, show_rate
 from fairlead.cli.machines import Machine, machine_of, warn_of_extrapolation
 from fairlead.cli.outputs import check_files
 from fairlead.cli.scatter import ASCII, Ink, scatter
@@ -25,11 +27,13 @@ from fairlead.errors import UnknownNameError
 from fairlead.planning.outline import NEAR, Choice, Outline, StageChoice, outline
 from fairlead.report.figure import line_figure
 from fairlead.workload import Scenario, load_scenario
+from fairlead.workload.arrivals import Poisson
 
 _MOST_OF_FRONT = 1_000
 _MOST_DRAWN = 200  # members of the front, of which a figure shows no more
 _FAR = 3  # times the slowest, or a third of the fastest: an objective further away would leave the front a speck
 _WIDEST = 96
+_MOST_RATE = 100_000  # requests per second: more would be simulated for hours
 
 
 def plan(
@@ -56,16 +60,55 @@ def plan(
         typer.Option("--set", metavar="KEY=VALUE", show_default=False, help="Another setting; may be repeated."),
     ] = None,
     machine: Machine = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="R", show_default=False, help="Say what R requests per second would see instead, with intervals."
+        ),
+    ] = None,
+    granularity: Annotated[
+        bool,
+        typer.Option(
+            "--granularity", help="Compare the splits of an app's workflow instead: which stages to fuse at which load."
+        ),
+    ] = False,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=2,
+            max=100,
+            show_default=False,
+            help="Runs per figure, for --rate (5) or --granularity (3).",
+        ),
+    ] = None,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
 ) -> None:
     """Say which configurations of each stage meet the SLO of a workflow at least cost, and if any do.
 
     From the profiles: warm runs in full batches, without queueing. Of an app, what the gateway of the machine takes is
-    kept free. Ends with 1 if the SLO cannot be met even so.
+    kept free. Ends with 1 if the SLO cannot be met even so. With --rate or --granularity, the figures are simulated,
+    from a warm start and with queueing.
     """
     slo_s = _latency(slo)
     check_files({"--figure": figure})
     here = machine_of(machine, source)
+    if rate is not None or granularity:
+        _check_simulated(rate, figure)
+        overrides = [*(settings or ()), *([f"workflows.*.slo.latency_s={slo_s}"] if slo_s is not None else [])]
+        if granularity:
+            show_granularity(source, here, workflow, rate, seeds or 3, overrides, is_json=is_json)
+            scenario = load_scenario(open_source(source, here), overrides=parse_settings(overrides))
+        else:
+            assert rate is not None
+            scenario = load_scenario(open_source(source, here), overrides=parse_settings(overrides))
+            picked = _pick(scenario, workflow)
+            scenario = replace(scenario, arrivals=(Poisson(picked, rate_rps=rate),))
+            show_rate(scenario, picked, rate, seeds or 5, is_json=is_json)
+        warn_of_extrapolation(source, machine, [scenario])
+        return
+    if seeds is not None:
+        raise UsageError("--seeds goes with --rate or --granularity.")
     scenario = load_scenario(open_source(source, here), overrides=parse_settings(settings or ()))
     picked = _pick(scenario, workflow)
     kept_s = gateway_s(scenario, picked)
@@ -86,11 +129,20 @@ def plan(
             typer.echo(
                 f"The gateway of this machine takes {_time(kept_s)} besides, for which the objective leaves room."
             )
-        warn_of_extrapolation(source, machine, [scenario])
         if figure is not None:
             typer.echo(f"Wrote {figure}")
+    warn_of_extrapolation(source, machine, [scenario])
     if not found.is_met:
         raise typer.Exit(FAILED)
+
+
+def _check_simulated(rate: float | None, figure: Path | None) -> None:
+    if rate is not None and not 0 < rate <= _MOST_RATE:
+        raise UsageError(
+            f"--rate must be a positive number of requests per second, up to {_MOST_RATE:g}; got {rate:g}."
+        )
+    if figure is not None:
+        raise UsageError("--figure draws configurations; it does not go with --rate or --granularity.")
 
 
 def _latency(slo: str | None) -> float | None:

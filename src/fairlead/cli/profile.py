@@ -188,7 +188,7 @@ def _effort(budget: str | None, is_quick: bool) -> Effort:
 
 
 def _check_names(functions: Sequence[str] | None, manifest: Manifest) -> None:
-    known = [spec.name for spec in manifest.functions]
+    known = [spec.name for spec in manifest.measurable]
     for name in functions or ():
         if name not in known:
             raise UnknownNameError(f"function of {manifest.name}", name, known)
@@ -215,7 +215,7 @@ def _measure(
 
 def _merged(new: MeasuredProfiles, kept: Mapping[str, MeasuredFunction], manifest: Manifest) -> MeasuredProfiles:
     """What was measured now, and what the file had of functions that the app still has, in the app's order."""
-    names = [spec.name for spec in manifest.functions]
+    names = [spec.name for spec in manifest.measurable]
     both = {**kept, **new.functions}
     functions = {name: both[name] for name in names if name in both}
     return MeasuredProfiles(app=new.app, machine=new.machine, functions=functions)

@@ -265,7 +265,7 @@ def _scenario(source: str | None, functions: int | None, *, is_apart: bool) -> S
         return scenario
     if functions is not None:
         raise UsageError("--functions is for training without a SCENARIO; leave one of them out.")
-    scenario = load_scenario(open_source(source))
+    scenario = load_scenario(open_source(source, is_served=False))
     for name, profile in scenario.profiles.items():
         if not any(c.batch == 1 and not c.vgpus for c in profile.configurations):
             raise UsageError(

@@ -101,6 +101,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.darly_granularity.run",
         1,
     ),
+    "granularity-live": Experiment(
+        "Darly (thesis 4.4) live: the video workflow in four granularities, through an object store and queue-workers",
+        "fairlead.experiments.granularity_live.run",
+        8,
+    ),
     "darly-heterogeneity": Experiment(
         "Darly (thesis 4.6): placements on unlike nodes, and the latencies in the logs of training",
         "fairlead.experiments.darly_heterogeneity.run",
@@ -201,6 +206,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "Serverless accelerators, Table 4.1: FIFO, Clockwork and admission control on one CPU and one GPU",
         "fairlead.experiments.table_4_1.run",
         3,
+    ),
+    "pipelines-live": Experiment(
+        "Serverless accelerators, chapter 3, live: ensemble and cascade of real networks, fused, competing, batched",
+        "fairlead.experiments.pipelines_live.run",
+        7,
     ),
     "pipelines": Experiment(
         "Serverless accelerators, chapter 3: ensemble and cascade, optimisations, CPU against GPU",

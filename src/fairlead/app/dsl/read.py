@@ -1,7 +1,7 @@
 """From a document to a body."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from os import PathLike
 from typing import TYPE_CHECKING, TypeVar
@@ -57,6 +57,8 @@ class ReadWorkflow(msgspec.Struct, frozen=True, kw_only=True):
     slo_s: float | None = None
     cost_usd: float | None = None
     description: str = ""
+    fuse: Sequence[str] = ()
+    compete: Mapping[str, int] = {}
 
 
 def read_workflow(source: str | PathLike[str], app: "App") -> ReadWorkflow:
@@ -105,11 +107,22 @@ def _read_head(top: Reader) -> dict[str, object]:
         if cost_usd is not None and not (is_number and 0 < cost_usd < float("inf")):  # type: ignore[operator]
             extension.fault("cost_usd", f"must be a positive number; got {cost_usd!r}.")
         found["cost_usd"] = cost_usd
+        found |= _read_granularity(extension)
         extension.finish()
     if found["name"] is not None:
         _check_name(document, "name", found["name"], "a workflow")
     document.finish()
     return found
+
+
+def _read_granularity(extension: Reader) -> dict[str, object]:
+    """Which stages are fused, and which compete. Whether they can be is seen when the workflow is declared."""
+    fuse, compete = extension.raw("fuse"), extension.raw("compete")
+    if fuse is not None and not (isinstance(fuse, list) and all(isinstance(each, str) for each in fuse)):
+        extension.fault("fuse", f"must be a list of chains, such as [a+b]; got {fuse!r}.")
+    if compete is not None and not (isinstance(compete, Mapping) and all(type(n) is int for n in compete.values())):
+        extension.fault("compete", f"must have the number of copies by stage, such as {{b: 2}}; got {compete!r}.")
+    return {"fuse": fuse or (), "compete": compete or {}}
 
 
 def _read_timeout(top: Reader) -> float | None:

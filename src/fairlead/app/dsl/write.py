@@ -8,6 +8,7 @@ import yaml
 from fairlead.app.compose import ITEMS, Body, Code, Each, Fork, Named, Switch, name_of, steps
 from fairlead.app.dsl.document import DIRECTIVES, EXTENSION, RESERVED_CALLS, duration_of
 from fairlead.app.expression import Cases
+from fairlead.app.fusion import unfused_workflow
 
 if TYPE_CHECKING:
     from fairlead.app.declare import AppWorkflow
@@ -23,7 +24,8 @@ def write_workflow(workflow: "AppWorkflow", *, namespace: str = "default", versi
     Raises `ValueError` for what a document cannot say: a chooser that is Python code (see `expression.cases`).
     """
     spec = workflow.spec
-    for function in {stage.function for stage in spec.stages} & set(RESERVED_CALLS):
+    plain = unfused_workflow(spec)
+    for function in {stage.function for stage in plain.stages} & set(RESERVED_CALLS):
         raise ValueError(f"workflow {spec.name!r}: call {function} means something else in a document; rename it.")
     extension: dict[str, object] = {}
     name = spec.name.strip("_-").replace("_", "-").lower() or "workflow"
@@ -31,6 +33,10 @@ def write_workflow(workflow: "AppWorkflow", *, namespace: str = "default", versi
         extension["name"] = spec.name
     if spec.cost_usd is not None:
         extension["cost_usd"] = spec.cost_usd
+    if spec.unfused is not None:
+        extension["fuse"] = [stage.name for stage in spec.stages if stage.parts]
+    if any(stage.compete > 1 for stage in spec.stages):
+        extension["compete"] = {stage.name: stage.compete for stage in spec.stages if stage.compete > 1}
     document: Task = {"dsl": "1.0.0", "namespace": namespace, "name": name, "version": version}
     if spec.description:
         document["summary"] = spec.description
@@ -40,7 +46,7 @@ def write_workflow(workflow: "AppWorkflow", *, namespace: str = "default", versi
     if spec.slo_s is not None:
         written["timeout"] = {"after": duration_of(spec.slo_s)}
     try:
-        written["do"] = _Writer([stage.name for stage in spec.stages]).sequence(workflow.body)
+        written["do"] = _Writer([stage.name for stage in plain.stages]).sequence(workflow.body)
     except ValueError as error:
         raise ValueError(f"workflow {spec.name!r}: {error}") from None
     text: str = yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=120)

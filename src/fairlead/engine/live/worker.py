@@ -21,6 +21,7 @@ from typing import Protocol
 
 import fairlead
 from fairlead.app import App, AppFunction, load_app
+from fairlead.engine.live.calling import PartError, call
 from fairlead.engine.live.store import Elsewhere, Store
 from fairlead.engine.live.values import LOST_INPUT, MOST_ITEMS, LostValueError, Result, Value, encode
 from fairlead.engine.live.wire import Batch, Begin, Channel, Dial, Done, Failed, Ready
@@ -56,18 +57,21 @@ def main(descriptor: int, gateway: int) -> None:
 def work(channel: Talk, begin: Begin, home: str = "", elsewhere: Elsewhere | None = None) -> None:
     """Load the function, and run batches until nothing comes any more. For `home` and `elsewhere` see `Store`."""
     began = perf_counter()
+    preparing = begin.function
     try:
         with _OnlyThisProcess():
             app = load_app(Path(begin.app))
             loaded = perf_counter()
             function = app.functions[begin.function]
-            function.prepare()
+            for part in function.parts or (function,):
+                preparing = part.name
+                part.prepare()
     except FairleadError as error:  # it already shows the user's own line
         channel.send(Failed(_sendable(str(error))))
         return
     except Exception as error:
         traceback.print_exc()
-        channel.send(Failed(f"setup of {begin.function} raised {describe(error)}"))
+        channel.send(Failed(f"setup of {preparing} raised {describe(error)}"))
         return
     gc.collect()
     gc.freeze()  # what is loaded stays: a collection need not look at it again
@@ -131,18 +135,6 @@ class _OnlyThisProcess:
             os._exit(0)
 
 
-def call(function: AppFunction, arguments: list[object]) -> Sequence[object]:
-    """One output per argument."""
-    if not function.is_batched:
-        return [function(argument) for argument in arguments]
-    outputs = function(arguments)
-    if not isinstance(outputs, list | tuple):
-        raise TypeError(f"{function.name} is batched and must return a list; got {type(outputs).__name__}.")
-    if len(outputs) != len(arguments):
-        raise ValueError(f"{function.name} was called with {len(arguments)} and returned {len(outputs)} results.")
-    return outputs
-
-
 def _result(app: App, key: str, output: object, store: Store, max_items: int) -> Result:
     """What an output means to the stages after it; an exception in the place of an output is that one's failure."""
     if isinstance(output, Exception):
@@ -166,7 +158,12 @@ def _result(app: App, key: str, output: object, store: Store, max_items: int) ->
 
 
 def describe(error: BaseException) -> str:
-    """An exception in one line, with the last line of the user's own code that it went through."""
+    """An exception in one line, with the last line of the user's own code that it went through.
+
+    That of a fused function begins with the name of the part that failed.
+    """
+    if isinstance(error, PartError):
+        return _sendable(f"{error.part}: {describe(error.cause)}")
     try:
         message = str(error)
     except Exception:  # the user's own `__str__`

@@ -1,13 +1,12 @@
 """The one user: asks at fixed instants, gives up when the next is due, and looks at every answer."""
 
 from collections.abc import Mapping
-from http.client import HTTPConnection, HTTPException
 from time import monotonic, sleep
 from typing import Any
 
 import msgspec
 
-from fairlead.errors import FairleadError
+from fairlead.experiments.video_bench import ask
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,26 +37,6 @@ def ask_on_time(settings: Mapping[str, Any], duration_s: float, began: float, ad
         differences = () if answer is None else tuple(_differences(answer))
         found.append(Asked(due_s=i * every_s, latency_s=latency_s, differences=differences))
     return found
-
-
-def ask(address: str, frames: int, limit_s: float) -> Mapping[str, Any] | None:
-    """One answer; None if there was none by then: who hangs up cancels the request."""
-    connection = HTTPConnection(address, timeout=limit_s)
-    try:
-        body = msgspec.json.encode({"input": {"frames": frames}})
-        connection.request("POST", "/v1/workflows/video", body, {"content-type": "application/json"})
-        response = connection.getresponse()
-        content = response.read()
-    except TimeoutError:
-        return None
-    except (OSError, HTTPException) as error:
-        raise FairleadError(f"The server at {address} does not answer: {error}.") from error
-    finally:
-        connection.close()
-    if response.status != 200:
-        raise FairleadError(f"The server answered {response.status}: {content[:300].decode('utf-8', 'replace')}")
-    output: Mapping[str, Any] = msgspec.json.decode(content)["output"]
-    return output
 
 
 def _differences(answer: Mapping[str, Any]) -> list[str]:

@@ -16,8 +16,9 @@ import yaml
 
 from fairlead.engine.live.limits.places import find_places
 from fairlead.engine.live.status import AppStatus
-from fairlead.experiments.darly_live.asking import Asked, ask, ask_on_time
+from fairlead.experiments.darly_live.asking import Asked, ask_on_time
 from fairlead.experiments.live_bench import busy_share, scaler_options, serving, settle, status_of
+from fairlead.experiments.video_bench import ask
 from fairlead.monitor import Place
 from fairlead.report.live import read_live_run
 from fairlead.stress import Schedule, run_schedule

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
+from fairlead.app.fusion import unfused_workflow
 from fairlead.app.manifest import (
     Collected,
     FirstOf,
@@ -46,9 +47,13 @@ async def collect(manifest: Manifest, wanted: Collection[str], call: Call, found
     A stage that fails is noted, and what depends on it is left out. What there is so far is in `found`, where given.
     """
     found = Examples() if found is None else found
+    inside = {part.name for part in manifest.parts} & set(wanted)
     for workflow in manifest.workflows:
         if workflow.example is not None:
             await _walk(workflow, workflow.example, _needed(workflow, wanted), call, found)
+            if inside and workflow.unfused is not None:  # the parts of fused functions, one by one
+                plain = unfused_workflow(workflow)
+                await _walk(plain, workflow.example, _needed(plain, inside), call, found)
     return found
 
 

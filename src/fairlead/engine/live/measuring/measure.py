@@ -11,6 +11,7 @@ from time import perf_counter
 
 import msgspec
 
+from fairlead.app.fusion import unfused_workflow
 from fairlead.app.manifest import FunctionSpec, Manifest
 from fairlead.engine.live.instances import Instances
 from fairlead.engine.live.measuring.bench import Bench, UnmeasurableError
@@ -88,7 +89,7 @@ class _Session:
         self._effort = effort
         self._watch = watch
         self._began = perf_counter()
-        self._specs = {spec.name: spec for spec in manifest.functions}
+        self._specs = {spec.name: spec for spec in manifest.measurable}
         # The fastest node, and of those the largest: what is measured there holds elsewhere by the nodes' speeds.
         self._node: Node = max(self._running.nodes, key=lambda node: (node.speed, node.vcpus))
         self._instances: dict[str, int] = {}
@@ -270,7 +271,8 @@ def _measured(configuration: Configuration, samples: Sequence[float], cpu_s: Seq
 
 
 def _no_example(manifest: Manifest, function: str) -> str:
-    users = [w for w in manifest.workflows if any(stage.function == function for stage in w.stages)]
+    plain = map(unfused_workflow, manifest.workflows)
+    users = [w for w in (*manifest.workflows, *plain) if any(stage.function == function for stage in w.stages)]
     if not users:
         return "no workflow uses it, so there is nothing to call it with"
     without = [workflow.name for workflow in users if workflow.example is None]

@@ -1,0 +1,54 @@
+"""An app as `fairlead serve` would serve it: the scenario of every prediction.
+
+Where the machine was measured, its `Host` has what the gateway costs. Where it was not, a host that costs nothing
+stands in for it, so that a prediction starts as `serve` does all the same: every function with its warm instances, the
+same limit on open requests, deadlines less the reply time, and batches that take the time of their size.
+"""
+
+from dataclasses import replace
+from math import ceil
+
+from fairlead.app.composed import with_fused
+from fairlead.app.fusion import SIGN
+from fairlead.app.manifest import Manifest
+from fairlead.app.prediction import as_served, extrapolations
+from fairlead.app.scenario import scenario_of
+from fairlead.model import Cluster
+from fairlead.profile import Host
+from fairlead.profile.measured import MeasuredProfiles
+from fairlead.workload.scenario import Scenario
+
+
+def served_scenario(manifest: Manifest, measured: MeasuredProfiles | None, host: Host | None) -> Scenario:
+    """The scenario of an app on this machine; without one, on a machine whose gateway takes no time.
+
+    Profiles of fused functions that were not measured are composed from their parts.
+    """
+    if measured is not None:
+        measured = with_fused(measured, manifest, 0.0 if host is None else host.hop_s)
+    scenario = scenario_of(manifest, profiles={} if measured is None else measured.profiles())
+    if host is None:
+        return replace(scenario, host=free_host(scenario.cluster))
+    return as_served(scenario, manifest, measured, host)
+
+
+def unmeasured(scenario: Scenario, measured: MeasuredProfiles | None, *, is_host_known: bool) -> list[str]:
+    """Returns the assumptions of a prediction that were not measured, as sentences.
+
+    `measured` is what was measured, without what was composed from it.
+    """
+    known = {} if measured is None else measured.functions
+    fused = [
+        name
+        for name in scenario.functions
+        if SIGN in name and name not in known and known.keys() >= set(name.split(SIGN))
+    ]
+    others = {name: function for name, function in scenario.functions.items() if name not in fused}
+    bare = replace(scenario, functions=others, host=scenario.host if is_host_known else None)
+    composed = f"{', '.join(fused)}: not measured but composed from the parts. Run: fairlead profile"
+    return [*([composed] if fused else []), *extrapolations(bare, measured)]
+
+
+def free_host(cluster: Cluster) -> Host:
+    """A host that costs nothing, with enough cores for all that its nodes promise."""
+    return Host(cores=max(1, ceil(sum(node.vcpus * node.speed for node in cluster.nodes))))

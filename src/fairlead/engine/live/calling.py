@@ -1,0 +1,85 @@
+"""Calling a function with the arguments of a batch; a fused one part by part.
+
+Between the parts of a fused function a value is what it would be between two instances: a copy that went through the
+same encoding. So a workflow gives the same answers fused and unfused. Values that the encoding leaves as they are and
+that cannot be changed, such as text and bytes, are handed on without a copy.
+"""
+
+import traceback
+from collections.abc import Sequence
+
+from fairlead.app import AppFunction
+from fairlead.engine.live.values import decode, encode
+
+_UNCHANGED = (str, bytes, bool, float, type(None))
+
+
+class PartError(Exception):
+    """A part of a fused function failed for one argument; `cause` is what it raised."""
+
+    def __init__(self, part: str, cause: Exception) -> None:
+        super().__init__(f"{part}: {cause}")
+        self.part = part
+        self.cause = cause
+
+
+def call(function: AppFunction, arguments: list[object]) -> Sequence[object]:
+    """One output per argument; an exception in the place of an output is that one's failure."""
+    if function.parts:
+        return _call_parts(function.parts, arguments)
+    if not function.is_batched:
+        return [function(argument) for argument in arguments]
+    outputs = function(arguments)
+    if not isinstance(outputs, list | tuple):
+        raise TypeError(f"{function.name} is batched and must return a list; got {type(outputs).__name__}.")
+    if len(outputs) != len(arguments):
+        raise ValueError(f"{function.name} was called with {len(arguments)} and returned {len(outputs)} results.")
+    return outputs
+
+
+def _call_parts(parts: Sequence[AppFunction], arguments: list[object]) -> list[object]:
+    """What the last part gives. A part is not called for those that failed before it."""
+    values = list(arguments)
+    left = list(range(len(values)))
+    for i, part in enumerate(parts):
+        if not left:
+            break
+        is_last = i == len(parts) - 1
+        for place, output in zip(left, _outputs(part, [values[place] for place in left]), strict=True):
+            values[place] = output if is_last else _handed_on(part, output)
+        left = [place for place in left if not isinstance(values[place], PartError)]
+    return values
+
+
+def _outputs(part: AppFunction, arguments: list[object]) -> list[object]:
+    if not part.is_batched:
+        return [_one(part, argument) for argument in arguments]
+    try:
+        outputs = call(part, arguments)
+    except Exception as error:
+        return [_failed(part, error)] * len(arguments)
+    return [_failed(part, output) if isinstance(output, Exception) else output for output in outputs]
+
+
+def _one(part: AppFunction, argument: object) -> object:
+    try:
+        output = part(argument)
+    except Exception as error:
+        return _failed(part, error)
+    return _failed(part, output) if isinstance(output, Exception) else output
+
+
+def _handed_on(part: AppFunction, value: object) -> object:
+    """What the next part gets."""
+    if type(value) in _UNCHANGED or isinstance(value, PartError):
+        return value
+    try:
+        return decode(encode(value))
+    except Exception as error:
+        return _failed(part, error)
+
+
+def _failed(part: AppFunction, error: Exception) -> PartError:
+    if error.__traceback__ is not None:  # raised, and not only given back
+        traceback.print_exception(error)
+    return PartError(part.name, error)

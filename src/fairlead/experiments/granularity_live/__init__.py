@@ -1,0 +1,1 @@
+"""The video workflow in four granularities, live."""

@@ -1,0 +1,1 @@
+"""Ensemble and cascade of real networks on this machine."""
