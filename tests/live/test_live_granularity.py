@@ -87,11 +87,20 @@ def test_the_first_copy_wins_and_the_other_is_stopped_and_paid_for(tmp_path, mon
 
     async def test():
         async with served(tmp_path, COMPETING) as app:
+            attempts = []
+            note = app.runtime.controller.books.invocation
+
+            def noted(instance, batch, task, cost, transfer_s, now, outcome, *rest):
+                attempts.append((task[0].stage, outcome, cost > 0))
+                note(instance, batch, task, cost, transfer_s, now, outcome, *rest)
+
+            app.runtime.controller.books.invocation = noted
             began = time.monotonic()
             ending = await app.call("main", 3)
+            paid = [("double", "done", True), ("hurry", "done", True), ("hurry", "preempted", True)]
+            assert sorted(attempts) == paid
             assert app.store.read(ending.value) == 8
             assert time.monotonic() - began < 30  # the copy that came first would have slept for 60 s
-            assert ending.cost_usd > 0
             assert not app.runtime.controller.running  # the loser left off
             # Both are up again, and the next request is served by two copies, none of which sleeps.
             assert await app.answer("main", 4) == 10

@@ -160,7 +160,7 @@ def _capacity_rps(scenario: Scenario, workflow: str) -> float:
     requests = simulate(run, seed=0).requests
     first_s = duration_s / 4  # until then the loop fills
     answered = (requests["outcome"] == "completed") & requests["end"].is_between(first_s, duration_s)
-    return max(1, answered.sum()) / (duration_s - first_s)
+    return max(1, answered.to_list().count(True)) / (duration_s - first_s)
 
 
 def _least_s(scenario: Scenario, function: str) -> float:
