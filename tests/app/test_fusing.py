@@ -134,7 +134,11 @@ def test_copies_of_a_stage_compete():
     workflow = app.workflow("w", a >> b >> c, compete={a: 3, "b+c": 2}, fuse="b+c")
     assert [(s.name, s.compete) for s in workflow.spec.stages] == [("a", 3), ("b+c", 2)]
     assert [stage.compete for stage in scenario_of(app.manifest()).workflows["w"].stages] == [3, 2]
-    assert stages(app.workflow("v", a >> b >> c, compete={b: 2}, fuse=True)) == [("a", ()), ("b", ("a",)), ("c", ("b",))]
+    assert stages(app.workflow("v", a >> b >> c, compete={b: 2}, fuse=True)) == [
+        ("a", ()),
+        ("b", ("a",)),
+        ("c", ("b",)),
+    ]
     for wrong, reason in (({"x": 2}, "no stage 'x'"), ({"a": 17}, "from 1 to 16; got 17"), ([a], "number of copies")):
         with pytest.raises(ValueError, match=f"workflow 'bad': compete: .*{reason}"):
             app.workflow("bad", a >> b, compete=wrong)

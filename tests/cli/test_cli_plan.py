@@ -114,3 +114,59 @@ def test_the_figure_shows_the_front_and_the_slo():
 def test_where_no_figure_can_be_written_is_wrong_use():
     assert "--figure" in plan("--figure", ".", code=2).stderr
     assert "--top" in plan("--top", "0", code=2).stderr
+
+
+READER = """
+from fairlead import App
+
+app = App("reader", policy="fifo")
+app.node("box", vcpus=8)
+a, b = (app.function(name=name, warm=4)(lambda x: x) for name in "ab")
+app.workflow("main", a >> b, slo="100ms")
+"""
+
+
+def plan_app(*args, code=0):
+    Path("reader.py").write_text(READER)
+    result = CliRunner().invoke(app, ["plan", "reader.py", "--machine", "none", *args])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_a_rate_gives_figures_with_intervals_and_says_what_is_assumed():
+    done = plan_app("--rate", "5", "--seeds", "2")
+    text = in_one_line(done.stdout)
+    assert "answered within 100 ms 100.0 % [100.0, 100.0]" in text
+    assert "latency p50 20 ms [20, 20]" in text  # the 10 ms that are assumed of each function
+    assert "a, b: never measured, so times are assumed. Run: fairlead profile" in in_one_line(done.stderr)
+    found = json.loads(plan_app("--rate", "5", "--seeds", "2", "--json").stdout)
+    assert found["p50_s"]["mean"] == pytest.approx(0.020)
+    assert found["seeds"] == [0, 1]
+    assert "never measured" in plan_app().stderr
+
+
+def test_splits_are_compared_and_one_is_advised():
+    text = in_one_line(plan_app("--granularity", "--rate", "5", "--seeds", "2").stdout)
+    assert "5/s a | b 100.0 ± 0.0 % 20 ms 20 ms" in text
+    assert "Composed from the times of their parts, not measured: a+b." in text
+    assert "Advice: At 5/s take a | b. a | b: app.workflow(...) without fuse" in text
+    found = json.loads(plan_app("--granularity", "--rate", "5", "--seeds", "2", "--json").stdout)
+    assert [row["fuse"] for row in found["splits"]] == [[], ["a+b"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--rate", "0"), "--rate must be a positive number of requests per second"),
+        (("--rate", "nan"), "--rate must be a positive number of requests per second"),
+        (("--seeds", "3"), "--seeds goes with --rate or --granularity."),
+        (("--granularity", "--figure", "x.svg"), "--figure draws configurations"),
+        (("--granularity", "--workflow", "other"), "reader has no workflow 'other'"),
+    ],
+)
+def test_wrong_use_of_what_is_simulated_is_refused(arguments, message):
+    assert message in in_one_line(plan_app(*arguments, code=2).stderr)
+
+
+def test_only_an_app_has_splits():
+    assert "is no app file" in in_one_line(plan("--granularity", code=2).stderr)

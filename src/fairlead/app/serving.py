@@ -8,6 +8,8 @@ same limit on open requests, deadlines less the reply time, and batches that tak
 from dataclasses import replace
 from math import ceil
 
+import msgspec
+
 from fairlead.app.composed import with_fused
 from fairlead.app.fusion import SIGN
 from fairlead.app.manifest import Manifest
@@ -17,6 +19,9 @@ from fairlead.model import Cluster
 from fairlead.profile import Host
 from fairlead.profile.measured import MeasuredProfiles
 from fairlead.workload.scenario import Scenario
+
+MAX_CONNECTIONS = 2_000
+"""Connections that `fairlead serve` takes, if nothing is said. A client has one for each request that is open."""
 
 
 def served_scenario(manifest: Manifest, measured: MeasuredProfiles | None, host: Host | None) -> Scenario:
@@ -29,7 +34,8 @@ def served_scenario(manifest: Manifest, measured: MeasuredProfiles | None, host:
     scenario = scenario_of(manifest, profiles={} if measured is None else measured.profiles())
     if host is None:
         return replace(scenario, host=free_host(scenario.cluster))
-    return as_served(scenario, manifest, measured, host)
+    most = min(host.max_open, MAX_CONNECTIONS)
+    return as_served(scenario, manifest, measured, msgspec.structs.replace(host, max_open=most))
 
 
 def unmeasured(scenario: Scenario, measured: MeasuredProfiles | None, *, is_host_known: bool) -> list[str]:
@@ -51,4 +57,5 @@ def unmeasured(scenario: Scenario, measured: MeasuredProfiles | None, *, is_host
 
 def free_host(cluster: Cluster) -> Host:
     """A host that costs nothing, with enough cores for all that its nodes promise."""
-    return Host(cores=max(1, ceil(sum(node.vcpus * node.speed for node in cluster.nodes))))
+    cores = max(1, ceil(sum(node.vcpus * node.speed for node in cluster.nodes)))
+    return Host(cores=cores, max_open=MAX_CONNECTIONS)

@@ -97,7 +97,7 @@ def plan(
         _check_simulated(rate, figure)
         overrides = [*(settings or ()), *([f"workflows.*.slo.latency_s={slo_s}"] if slo_s is not None else [])]
         if granularity:
-            show_granularity(source, here, workflow, rate, seeds or 3, overrides, is_json=is_json)
+            show_granularity(source, here, workflow, rate, seeds or 5, overrides, is_json=is_json)
             scenario = load_scenario(open_source(source, here), overrides=parse_settings(overrides))
         else:
             assert rate is not None

@@ -20,6 +20,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
     `in_time` is the share of all requests that are answered in time; `cost_per_million` counts answers; `utilisation`
     is the share of the cluster's vCPUs that run functions. Latencies are None where no run gave an answer.
+    `shares` has the share in time of every run, in the order of the seeds.
     """
 
     workflow: str
@@ -27,6 +28,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: float
     seeds: tuple[int, ...]
     requests: int
+    shares: tuple[float, ...]
     in_time: Estimate
     goodput_rps: Estimate
     p50_s: Estimate | None
@@ -56,13 +58,15 @@ def forecast(
     for seed in seeds:
         summaries.append(summarise(simulate(run, seed=seed)))
         done()
+    shares = tuple(1.0 if one.slo_attainment is None else one.slo_attainment for one in summaries)  # 1: nobody came
     return Forecast(
         workflow=workflow,
         rate_rps=rate_rps,
         duration_s=duration_s,
         seeds=tuple(seeds),
         requests=sum(summary.requests for summary in summaries),
-        in_time=_estimate([summary.slo_attainment for summary in summaries]) or estimate([1.0]),
+        shares=shares,
+        in_time=estimate(shares),
         goodput_rps=_estimate([summary.goodput_rps for summary in summaries]) or estimate([0.0]),
         p50_s=_estimate([summary.latency_s.p50 for summary in summaries]),
         p99_s=_estimate([summary.latency_s.p99 for summary in summaries]),
