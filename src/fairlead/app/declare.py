@@ -11,7 +11,16 @@ import msgspec
 from fairlead.app.compile import Compiled, compile_body
 from fairlead.app.compose import Body, body_of
 from fairlead.app.evaluate import answer
-from fairlead.app.function import MAX_CONFIGURATIONS, MISSING, AppFunction, batch_sizes, number, numbers, whole
+from fairlead.app.function import (
+    MAX_CONFIGURATIONS,
+    MISSING,
+    AppFunction,
+    batch_sizes,
+    cache_bounds,
+    number,
+    numbers,
+    whole,
+)
 from fairlead.app.manifest import FunctionSpec, Manifest, NodeSpec, WorkflowSpec
 from fairlead.app.names import checked_name
 from fairlead.app.units import seconds, seconds_or_none
@@ -115,6 +124,7 @@ class App:
         warm: int = 1,
         name: str | None = None,
         batched: bool | None = None,
+        cache: int | str = 0,
     ) -> Decorator: ...
 
     def function(
@@ -134,6 +144,7 @@ class App:
         warm: int = 1,
         name: str | None = None,
         batched: bool | None = None,
+        cache: int | str = 0,
     ) -> AppFunction | Decorator:
         """Declare a function: a decorator, with or without arguments. What is declared can still be called.
 
@@ -152,6 +163,8 @@ class App:
             warm: Instances that are kept ready from the start.
             name: What it is called; without, as in Python.
             batched: Whether it takes and returns lists; only to say so where every batch is of 1.
+            cache: How many answers are kept for equal inputs (10_000), in 64 MB at most; or how much memory they may
+                take ("256MB"). Only for a function that gives the same answer to the same input every time.
         """
         sizes = batch_sizes(batch)
         if batched is False and sizes[-1] > 1:
@@ -169,6 +182,8 @@ class App:
             start_limit_s=seconds_or_none(start_limit_s, "start_limit_s"),
             keep_alive_s=seconds(keep_alive_s, "keep_alive_s"),
             warm=whole(warm, "warm"),
+            cache_entries=(bounds := cache_bounds(cache)).entries,
+            cache_bytes=bounds.bytes,
         )
         if (count := len(sizes) * len(spec.vcpus) * len(spec.vgpus)) > MAX_CONFIGURATIONS:
             raise ValueError(f"this makes {count:,} configurations; {MAX_CONFIGURATIONS:,} are the most.")

@@ -13,7 +13,7 @@ class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A function as declared: its configuration space, what an instance may use, and how failures are treated.
 
     `is_batched` says that it takes and returns lists. `warm` instances are kept ready from the start. A limit of None
-    is no limit.
+    is no limit. `cache_entries` and `cache_bytes` bound its prediction cache; it has none if they are 0.
     """
 
     name: str
@@ -28,6 +28,8 @@ class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     start_limit_s: float | None = 60.0
     keep_alive_s: float = 600.0
     warm: int = 1
+    cache_entries: int = 0
+    cache_bytes: int = 0
 
 
 class Input(msgspec.Struct, frozen=True, tag="input"):

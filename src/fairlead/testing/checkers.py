@@ -11,14 +11,14 @@ from itertools import pairwise
 from math import inf, isclose
 from typing import NamedTuple
 
-from fairlead.model import MIG_SIZES, Cluster, Node, Recording, Stage, Workflow
+from fairlead.model import CACHED, MIG_SIZES, Cluster, Node, Recording, Stage, Workflow
 from fairlead.testing.slices import Span, Started, check_cuts, check_slices
 from fairlead.workload import Scenario
 
 _EPS = 1e-9  # relative; for sums of floats
 
 _REQUEST_OUTCOMES = {"completed", "rejected", "dropped", "failed", "cancelled", "unfinished"}
-_RUN_OUTCOMES = {"done", "failed", "lost", "discarded", "preempted"}
+_RUN_OUTCOMES = {"done", "failed", "lost", "discarded", "preempted", CACHED}
 
 
 class Run(NamedTuple):
@@ -265,7 +265,7 @@ class _Passage:
         self.stages: Mapping[str, Stage] = {stage.name: stage for stage in self.workflow.stages}
         self.done: dict[str, dict[int, Run]] = defaultdict(dict)
         for row in rows:
-            if row.outcome == "done":
+            if row.outcome in ("done", CACHED):
                 assert row.item not in self.done[row.stage], f"{self._name(row)} was done twice."
                 self.done[row.stage][row.item] = row
 
@@ -529,7 +529,10 @@ def _batches(recording: Recording) -> list[Run]:
     """One row per batch; its rows must agree on everything a batch has in common."""
     rows: dict[int, list[Run]] = defaultdict(list)
     for run in runs(recording):
-        rows[run.batch].append(run)
+        if run.outcome == CACHED:
+            assert run.batch == run.instance == -1, f"{run.stage} of request {run.request} was cached, and ran."
+        else:
+            rows[run.batch].append(run)
     for batch, members in rows.items():
         shared = {r._replace(request=0, workflow="", stage="", item=0, attempt=0, ready=0, outcome="") for r in members}
         assert len(shared) == 1, f"the rows of batch {batch} differ in what they share."

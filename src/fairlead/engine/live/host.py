@@ -466,7 +466,7 @@ class Host:
             draining=len(self._former.get(name, ())),
             refused_actions=runtime.refused_actions,
             workflows=runtime.tally.workflows(runtime.now, runtime.open_by_workflow()),
-            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s()),
+            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(), runtime.caches()),
             nodes=runtime.tally.nodes(
                 {} if watch is None else watch.means(), self._whole(), self._shared.drains.stages()
             ),

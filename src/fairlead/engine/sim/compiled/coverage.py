@@ -57,6 +57,8 @@ def scenario_gap(scenario: Scenario, is_scaled: bool = False, rule: Rule | None 
     for name, function in scenario.functions.items():
         if function.buffers:
             return f"function {name} is a kernel with buffers"
+        if function.hit_rate:
+            return f"a prediction cache answers some invocations of function {name} (hit_rate)"
         if function.warm:
             return f"function {name} keeps instances warm for ever"
         if not isinf(function.run_limit_s) or not isinf(function.start_limit_s):
