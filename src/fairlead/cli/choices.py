@@ -8,11 +8,11 @@ from textwrap import wrap
 
 import typer
 
-from fairlead.app.describe import describe
 from fairlead.app.load import no_app_in, split_address
 from fairlead.app.prediction import as_served
 from fairlead.app.scenario import document_of, measured_beside, scenario_of
 from fairlead.cli.errors import UsageError, warn
+from fairlead.cli.machines import manifest_of
 from fairlead.errors import ConfigError, Fault, UnknownPolicyError
 from fairlead.policy import policy_class, policy_faults, role
 from fairlead.profile.host import MachineProfile
@@ -70,7 +70,7 @@ def open_source(source: str, machine: MachineProfile | None = None) -> str | Doc
             raise no_app_in(path)
         _check_is_no_stem(source)
         return source
-    manifest, measured = describe(source), measured_beside(source)
+    manifest, measured = manifest_of(source), measured_beside(source)
     scenario = scenario_of(manifest, profiles={} if measured is None else measured.profiles())
     if machine is not None:
         scenario = as_served(scenario, manifest, measured, machine.host)

@@ -1,11 +1,14 @@
 """The machine that a prediction is for: which file describes it, and which assumptions were not measured."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated
 
 import typer
 
+from fairlead.app.describe import describe
 from fairlead.app.load import split_address
+from fairlead.app.manifest import Manifest
 from fairlead.app.prediction import extrapolations
 from fairlead.app.scenario import measured_beside
 from fairlead.cli.errors import warn
@@ -41,9 +44,21 @@ def is_app(source: str) -> bool:
     return split_address(source)[0].suffix == ".py"
 
 
+def manifest_of(source: str) -> Manifest:
+    """The manifest of an app file. One command describes a file once: that takes a process."""
+    file = split_address(source)[0].resolve()
+    return _described(source, str(file), file.stat().st_mtime_ns if file.is_file() else 0)
+
+
+@lru_cache(maxsize=4)
+def _described(source: str, file: str, changed_ns: int) -> Manifest:
+    return describe(source)
+
+
 def warn_of_extrapolation(source: str, named: str | None, scenarios: Sequence[Scenario]) -> None:
     """Warn of unmeasured assumptions behind the predictions for an app, unless `--machine none` was given."""
     if is_app(source) and named != NO_MACHINE:
         measured = measured_beside(source)
-        for note in dict.fromkeys(note for one in scenarios for note in extrapolations(one, measured)):
+        cached = [spec.name for spec in manifest_of(source).functions if spec.cache_entries]
+        for note in dict.fromkeys(note for one in scenarios for note in extrapolations(one, measured, cached)):
             warn(note)

@@ -504,7 +504,7 @@ def _check_costs(recording: Recording, known: Mapping[int, Ask]) -> None:
         assert run.request in known, f"{name} ran for a request of which nothing is recorded."
         assert run.outcome in _RUN_OUTCOMES, f"{name} ended as {run.outcome!r}."
         seconds = run.end - run.start - (0.0 if price.bill_cold_start else run.cold_s)
-        expected = max(0.0, seconds) * price.usd_per_s(run.vcpus, run.vgpus) / run.batch_size
+        expected = max(0.0, seconds) * price.usd_per_s(run.vcpus, run.vgpus) / max(1, run.batch_size)
         assert isclose(run.cost_usd, expected, rel_tol=1e-6, abs_tol=1e-15), (
             f"{name} cost {run.cost_usd}, not {expected}."
         )
