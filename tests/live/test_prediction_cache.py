@@ -129,7 +129,7 @@ def test_a_function_that_changes_its_input_and_its_answer_changes_nothing_that_i
     """
 
     async def test():
-        calls, serving = counted(source=source)
+        _calls, serving = counted(source=source)
         async with serving as app:
             first = await app.answer("one", [7])
             await app.answer("one", [8])
@@ -296,7 +296,7 @@ def test_maps_forks_and_branches_go_on_from_kept_answers():
 
 def test_a_request_whose_only_stage_is_kept_is_not_refused_when_nothing_is_in_time():
     async def test():
-        calls, serving = counted(policy="fairlead")
+        _calls, serving = counted(policy="fairlead")
         async with serving as app:
             await app.answer("one", 1)
             assert (await app.call("one", 2, deadline_s=0.001)).outcome == "rejected"
@@ -315,7 +315,8 @@ def test_what_a_cancelled_or_lost_request_waited_for_is_forgotten():
                 app.runtime.cancel(number)
             await until(lambda: app.runtime.open_requests == 0)
             predictions = app.runtime._predictions
-            assert predictions._alike == predictions._keys == {} and not predictions._due
+            assert predictions._alike == predictions._keys == {}
+            assert not predictions._due
 
     run(test)
 
@@ -325,7 +326,8 @@ def test_an_app_without_a_cache_has_none():
         _, serving = counted(cache=0)
         async with serving as app:
             await app.answer("one", 1)
-            assert app.runtime.caches() == {} and app.runtime._predictions is None
+            assert app.runtime.caches() == {}
+            assert app.runtime._predictions is None
             assert not app.runtime.controller.recalling.is_due
             assert all(function.cache is None for function in app.runtime.tally.functions())
 

@@ -47,8 +47,8 @@ def extrapolations(scenario: Scenario, measured: MeasuredProfiles | None, cached
     left_out = [name for name in cached if name in scenario.functions and not scenario.functions[name].hit_rate]
     if left_out:
         notes.append(
-            f"{', '.join(left_out)}: every request runs here, though a prediction cache would answer some. Say how many "
-            f"with: --set functions.{left_out[0]}.hit_rate=0.5"
+            f"{', '.join(left_out)}: every request runs here, though a prediction cache would answer some. Say how "
+            f"many with: --set functions.{left_out[0]}.hit_rate=0.5"
         )
     if host is None:
         notes.append(
