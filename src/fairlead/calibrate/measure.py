@@ -21,10 +21,10 @@ from fairlead.calibrate.serving import Gateway, ServingError, is_measurable, ser
 from fairlead.engine.core import events as ev
 from fairlead.engine.live.eventlog import decode_instant
 from fairlead.engine.live.measuring import Effort, measure_app
-from fairlead.engine.live.measuring.machine import OthersMeter, cpu_name
+from fairlead.engine.live.measuring.machine import OthersMeter
 from fairlead.engine.sim import simulate
 from fairlead.load import Closed, Open, Plan, run_load
-from fairlead.profile.host import Host, MachineProfile
+from fairlead.profile.host import Host, MachineProfile, cpu_name
 from fairlead.report.live import latest_run
 from fairlead.runlog import Kind, read_frames, read_head
 from fairlead.workload import ClosedLoop, Poisson, Scenario

@@ -184,9 +184,16 @@ def _cached() -> Scenario:
         "work": declared(0.3, noise=0.2),
         "tell": declared(0.1, hit_rate=0.6),
     }
-    flows = {"main": Workflow(name="main", stages=stages, slo=SLO(latency_s=2.0)), "short": ("look", "tell")}
-    arrivals = [*_every(0.3), Listed("short", _every(0.5, 20))]
-    return scenario(functions, workflows=flows, arrivals=arrivals, on=cluster(2, vcpus=2), slo_s=1)
+    return scenario(
+        functions,
+        workflows={
+            "main": Workflow(name="main", stages=stages, slo=SLO(latency_s=2.0)),
+            "short": ("look", "tell"),
+        },
+        arrivals=[*_every(0.3), Listed("short", _every(0.5, 20))],
+        on=cluster(2, vcpus=2),
+        slo_s=1,
+    )
 
 
 SCENARIOS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(

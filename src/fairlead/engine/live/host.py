@@ -16,6 +16,7 @@ import msgspec
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
 from fairlead.app.scenario import profiles_of, scenario_of
+from fairlead.app.snapshot import Snapshot
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import AppCode, Provider, Values
 from fairlead.engine.live.data import LocalValues
@@ -209,6 +210,10 @@ class Host:
     def manifests(self) -> tuple[Manifest, ...]:
         """The apps there are."""
         return tuple(deployment.runtime.manifest for deployment in self._apps.values())
+
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """The apps there are, each as it was deployed."""
+        return tuple(deployment.source.snapshot for deployment in self._apps.values())
 
     def workflow(self, name: str) -> tuple[Manifest, WorkflowSpec]:
         """A workflow by its name, or by "app.workflow"."""
