@@ -61,8 +61,9 @@ class Options:
     them an app gets where all want more than there is; 1 where it does not. `limits` is a kind of
     limiter; None for the best that works here. `nodes` take the place of those that apps ask for. `is_watched` says
     whether the monitor watches the nodes; None for where there is a scaler. `warms_up` says whether the examples of
-    apps run before they are served. After a restart (`is_restart`) what cannot be started now is tried again, not given
-    up. A list gives at most `max_items` items to a map stage.
+    apps run before they are served, and `profiled` whether the profiles that lie beside them are used. After a restart
+    (`is_restart`) what cannot be started now is tried again, not given up. A list gives at most `max_items` items to a
+    map stage.
     """
 
     policy: PolicyChoice | None = None
@@ -75,6 +76,7 @@ class Options:
     nodes: EmulatedNodes | None = None
     is_watched: bool | None = None
     warms_up: bool = True
+    profiled: bool = True
     records: bool = True
     record_bytes: int = 256 << 20
     is_restart: bool = False
@@ -133,7 +135,7 @@ class Host:
         self._former: dict[str, list[_Deployment]] = {}  # generations that finish what they have
         self._generation = _last_run(state)  # numbers go on where a former gateway ended, so that no id comes twice
         self._ending: set[asyncio.Task[None]] = set()
-        self._known = KnownApps(state, log)
+        self._known = KnownApps(state, log, profiled=options.profiled)
         self._unserved: dict[str, KnownApp] = {}  # apps that were served before, and could not be started
         self._changing = asyncio.Lock()
         self._hurry = asyncio.Event()

@@ -159,6 +159,7 @@ def _options(order: ServeOrder, settings: Settings) -> Options:
         nodes=None if order.nodes is None else nodes_of(order.nodes),
         is_watched=order.monitor,
         warms_up=order.warms_up,
+        profiled=order.profiled,
         records=order.records,
         is_restart=order.is_restart,
         max_items=settings.max_items,
