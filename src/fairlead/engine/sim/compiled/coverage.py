@@ -68,6 +68,8 @@ def scenario_gap(scenario: Scenario, is_scaled: bool = False, rule: Rule | None 
             return f"function {name} fails at times"
         if profile.pressure_curves:
             return f"function {name} has measured pressure curves"
+        if profile.assumed_most_s is not None:
+            return f"the times of function {name} are assumed, and learned from its first runs"
         if profile.overhead_s:
             return f"function {name} takes time besides its work (overhead_s)"
     for node in scenario.cluster.nodes:
