@@ -8,9 +8,10 @@ import pytest
 from fairlead.app import App, each, fork, switch
 from fairlead.engine.live.measuring.bench import UnmeasurableError
 from fairlead.engine.live.measuring.examples import collect
-from fairlead.engine.live.measuring.machine import OthersMeter, cpu_name
+from fairlead.engine.live.measuring.machine import OthersMeter
 from fairlead.engine.live.measuring.samples import StopRule, half_width, percentile, pooled_noise
 from fairlead.engine.live.values import Result, decode, encode
+from fairlead.profile.host import cpu_name
 
 RULE = StopRule(tolerance=0.05, least=5, most=200, least_late=2)
 

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from textwrap import dedent
 
 import msgspec
@@ -20,6 +21,7 @@ from fairlead.engine.live.clock import Clock
 from fairlead.engine.live.contracts import AppCode
 from fairlead.engine.live.data import LocalValues
 from fairlead.engine.live.instances import Instances, SharedProvider
+from fairlead.engine.live.records import RunHead, RunLog
 from fairlead.engine.live.runtime import Runtime
 from fairlead.engine.live.store import Store
 from fairlead.model import Cluster, Node
@@ -72,6 +74,7 @@ async def served(
     traits: Traits = QUIET,
     max_items: int = 10_000,
     warms_up: bool = True,
+    record_to: Path | None = None,
     **parameters,
 ):
     """Serve the app of this text; under a scaler, with what is `given` to it, if there is one."""
@@ -89,6 +92,7 @@ async def served(
         control_period_s=period_s,
     )
     store, log = Store.make(), []
+    head = RunHead(app=manifest.name, scenario=scenario, awaits_end=True)
     cluster = VirtualCluster(grown, lambda _: app_of(source, names), np.random.default_rng(0), traits, store=store)
     shared = SharedProvider(VirtualProvider(cluster))
     try:
@@ -99,6 +103,7 @@ async def served(
             scenario,
             instances,
             log.append,
+            None if record_to is None else RunLog(record_to, head),
             is_watched=False,
             max_items=max_items,
             warms_up=warms_up,

@@ -20,16 +20,26 @@ def log_run(scenario: Scenario, folder: Path, policy: str = "fifo", seed: int = 
     world = replace(scenario, policy=PolicyChoice(name=policy, parameters=parameters))
     log = RunLog(folder, RunHead(app=world.name, scenario=world, seed=seed))
     last = 0.0
+    recalled: list[Event] = []
 
     class Logged(Controller):
-        def __init__(self, scenario, dispatcher, scaler, stopwatch, names, recorder, **settings):
-            super().__init__(scenario, dispatcher, scaler, stopwatch, names, log, **settings)
+        def __init__(self, scenario, dispatcher, scaler, stopwatch, names, recorder, recall=None, **settings):
+            def noted(ready):
+                found = recall(ready)
+                recalled.extend(found)
+                return found
+
+            hook = None if recall is None else noted
+            super().__init__(scenario, dispatcher, scaler, stopwatch, names, log, recall=hook, **settings)
 
         def handle(self, now: float, events: Sequence[Event]) -> list[Effect]:
             nonlocal last
-            log.log(now, tuple(events))
             last = now
-            return super().handle(now, events)
+            recalled.clear()
+            try:
+                return super().handle(now, events)
+            finally:
+                log.log(now, (*events, *recalled))
 
     try:
         with patch.object(sys.modules["fairlead.engine.sim.driver"], "Controller", Logged):

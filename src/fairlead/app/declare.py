@@ -17,6 +17,7 @@ from fairlead.app.function import (
     AppFunction,
     FusedFunction,
     batch_sizes,
+    cache_bounds,
     number,
     numbers,
     whole,
@@ -126,6 +127,7 @@ class App:
         warm: int = 1,
         name: str | None = None,
         batched: bool | None = None,
+        cache: int | str = 0,
     ) -> Decorator: ...
 
     def function(
@@ -145,6 +147,7 @@ class App:
         warm: int = 1,
         name: str | None = None,
         batched: bool | None = None,
+        cache: int | str = 0,
     ) -> AppFunction | Decorator:
         """Declare a function: a decorator, with or without arguments. What is declared can still be called.
 
@@ -163,6 +166,8 @@ class App:
             warm: Instances that are kept ready from the start.
             name: What it is called; without, as in Python.
             batched: Whether it takes and returns lists; only to say so where every batch is of 1.
+            cache: How many answers are kept for equal inputs (10_000), in 64 MB at most; or how much memory they may
+                take ("256MB"). Only for a function that gives the same answer to the same input every time.
         """
         sizes = batch_sizes(batch)
         if batched is False and sizes[-1] > 1:
@@ -180,6 +185,8 @@ class App:
             start_limit_s=seconds_or_none(start_limit_s, "start_limit_s"),
             keep_alive_s=seconds(keep_alive_s, "keep_alive_s"),
             warm=whole(warm, "warm"),
+            cache_entries=(bounds := cache_bounds(cache)).entries,
+            cache_bytes=bounds.bytes,
         )
         if (count := len(sizes) * len(spec.vcpus) * len(spec.vgpus)) > MAX_CONFIGURATIONS:
             raise ValueError(f"this makes {count:,} configurations; {MAX_CONFIGURATIONS:,} are the most.")

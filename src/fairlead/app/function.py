@@ -3,15 +3,22 @@
 from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fairlead.app.compose import Code, name_of
 from fairlead.app.manifest import FunctionSpec
+from fairlead.app.units import bytes_of
 
 Number = TypeVar("Number", int, float)
 
 MAX_CONFIGURATIONS = 10_000
 """Of one function; a scenario file holds no more either."""
+
+CACHE_BYTES = 64 << 20
+"""What the prediction cache of a function takes at most, where only a number of entries is given."""
+
+MOST_CACHE_ENTRIES = 10_000_000
+MOST_CACHE_BYTES = 64 << 30
 
 MISSING: object = object()
 """Says that nothing was given, where None would be something."""
@@ -123,6 +130,26 @@ def whole(value: object, name: str) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{name} must be a whole number of at least 0; got {value!r}.")
     return value
+
+
+class CacheBounds(NamedTuple):
+    """What a prediction cache holds at most; 0 of both for none."""
+
+    entries: int
+    bytes: int
+
+
+def cache_bounds(value: object) -> CacheBounds:
+    """The bounds of a prediction cache: a number of entries, or a size such as "64MB"."""
+    if type(value) is int and 0 <= value <= MOST_CACHE_ENTRIES:
+        return CacheBounds(value, CACHE_BYTES if value else 0)
+    size = bytes_of(value) if isinstance(value, str) else None
+    if size is None or not 0 < size <= MOST_CACHE_BYTES:
+        most = f"{MOST_CACHE_ENTRIES:,} entries and {MOST_CACHE_BYTES >> 30} GB are the most"
+        raise ValueError(
+            f"cache must be a number of entries, such as 10_000, or a size, such as '64MB' ({most}); got {value!r}."
+        )
+    return CacheBounds(MOST_CACHE_ENTRIES, size)
 
 
 def _listed(value: object) -> list[Any]:

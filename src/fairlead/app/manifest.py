@@ -14,6 +14,7 @@ class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `is_batched` says that it takes and returns lists. `warm` instances are kept ready from the start. A limit of None
     is no limit. `parts` are the functions that a fused one runs, in order; empty for one that was declared.
+    `cache_entries` and `cache_bytes` bound its prediction cache; it has none if they are 0.
     """
 
     name: str
@@ -29,6 +30,8 @@ class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     keep_alive_s: float = 600.0
     warm: int = 1
     parts: tuple[str, ...] = ()
+    cache_entries: int = 0
+    cache_bytes: int = 0
 
 
 class Input(msgspec.Struct, frozen=True, tag="input"):

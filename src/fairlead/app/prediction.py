@@ -5,7 +5,7 @@ which were late. The host has these, so a function is taken to need the median o
 CPU time of its runs does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -30,8 +30,11 @@ def as_served(scenario: Scenario, manifest: Manifest, measured: MeasuredProfiles
     return replace(scenario, profiles=profiles, host=msgspec.structs.replace(host, cpu_share=shares, values_mb=sizes))
 
 
-def extrapolations(scenario: Scenario, measured: MeasuredProfiles | None) -> list[str]:
-    """Returns the assumptions of a prediction that were not measured, as sentences."""
+def extrapolations(scenario: Scenario, measured: MeasuredProfiles | None, cached: Collection[str] = ()) -> list[str]:
+    """Returns the assumptions of a prediction that were not measured, as sentences.
+
+    `cached` names the functions that have a prediction cache when they are served.
+    """
     host = scenario.host
     functions: Mapping[str, MeasuredFunction] = {} if measured is None else measured.functions
     notes = []
@@ -43,6 +46,12 @@ def extrapolations(scenario: Scenario, measured: MeasuredProfiles | None) -> lis
             sizes = [str(point.configuration()) for point in function.points if point.is_predicted]
             if sizes:
                 notes.append(f"{name}: not measured but derived from other sizes: {', '.join(sizes)}.")
+    left_out = [name for name in cached if name in scenario.functions and not scenario.functions[name].hit_rate]
+    if left_out:
+        notes.append(
+            f"{', '.join(left_out)}: every request runs here, though a prediction cache would answer some. Say how "
+            f"many with: --set functions.{left_out[0]}.hit_rate=0.5"
+        )
     if host is None:
         notes.append(
             "This machine was never measured, so what its gateway takes is left out, and every figure is too good by "

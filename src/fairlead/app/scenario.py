@@ -52,7 +52,7 @@ def scenario_of(
     faults = []
     for spec in manifest.functions:
         try:
-            found[spec.name] = _profile(spec, profiles.get(spec.name), cluster)
+            found[spec.name] = _profile(spec, profiles.get(spec.name), cluster, _share_s(manifest, spec.name))
         except ValueError as error:
             faults.append(Fault(f"functions.{spec.name}", str(error)))
     if faults:
@@ -190,7 +190,7 @@ def _function(spec: FunctionSpec) -> Function:
     )
 
 
-def _profile(spec: FunctionSpec, measured: Profile | None, cluster: Cluster) -> Profile:
+def _profile(spec: FunctionSpec, measured: Profile | None, cluster: Cluster, share_s: float) -> Profile:
     declared = space(spec.batch, spec.vcpus, spec.vgpus)
     fitting = [each for each in declared if any(_holds(node, each, spec.memory_gb) for node in cluster.nodes)]
     if not fitting:
@@ -205,15 +205,35 @@ def _profile(spec: FunctionSpec, measured: Profile | None, cluster: Cluster) -> 
         return msgspec.structs.replace(measured, configurations=tuple(known))
     count = len(spec.parts) or 1
     rows = [
-        Row(seconds=prior_s(each.batch) * count, batch=each.batch, vcpus=each.vcpus, vgpus=each.vgpus)
+        Row(seconds=prior_s(each.batch, share_s) * count, batch=each.batch, vcpus=each.vcpus, vgpus=each.vgpus)
         for each in fitting
     ]
-    return Profile(law=Table(tuple(rows)), configurations=tuple(fitting), cold_start_s=PRIOR_COLD_START_S)
+    return Profile(
+        law=Table(tuple(rows)),
+        configurations=tuple(fitting),
+        cold_start_s=PRIOR_COLD_START_S,
+        assumed_most_s=share_s * count,
+    )
 
 
-def prior_s(batch: int) -> float:
-    """How long a run is assumed to take that nobody has measured."""
-    return round(PRIOR_S * (1 + PRIOR_GROWTH * (batch - 1)), 9)
+def prior_s(batch: int, share_s: float = inf) -> float:
+    """How long a run is assumed to take that nobody has measured; one invocation no longer than its share."""
+    return round(min(PRIOR_S, share_s) * (1 + PRIOR_GROWTH * (batch - 1)), 9)
+
+
+def _share_s(manifest: Manifest, function: str) -> float:
+    """What a function may take if every stage on its way takes as long and half of the objective is left.
+
+    The tightest workflow counts. With an assumption above this, requests might be refused before anything was seen.
+    """
+    least_s = inf
+    for workflow in manifest.workflows:
+        if workflow.slo_s is not None and any(stage.function == function for stage in workflow.stages):
+            depth: dict[str, int] = {}
+            for stage in workflow.stages:  # in topological order
+                depth[stage.name] = 1 + max((depth[name] for name in stage.after), default=0)
+            least_s = min(least_s, workflow.slo_s / 2 / max(depth.values()))
+    return least_s
 
 
 def _holds(node: Node, configuration: Configuration, memory_gb: float) -> bool:

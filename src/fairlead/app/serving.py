@@ -5,6 +5,7 @@ stands in for it, so that a prediction starts as `serve` does all the same: ever
 same limit on open requests, deadlines less the reply time, and batches that take the time of their size.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from math import ceil
 
@@ -38,10 +39,13 @@ def served_scenario(manifest: Manifest, measured: MeasuredProfiles | None, host:
     return as_served(scenario, manifest, measured, msgspec.structs.replace(host, max_open=most))
 
 
-def unmeasured(scenario: Scenario, measured: MeasuredProfiles | None, *, is_host_known: bool) -> list[str]:
+def unmeasured(
+    scenario: Scenario, measured: MeasuredProfiles | None, cached: Collection[str] = (), *, is_host_known: bool
+) -> list[str]:
     """Returns the assumptions of a prediction that were not measured, as sentences.
 
-    `measured` is what was measured, without what was composed from it.
+    `measured` is what was measured, without what was composed from it. `cached` names the functions that have a
+    prediction cache when they are served.
     """
     known = {} if measured is None else measured.functions
     fused = [
@@ -52,7 +56,7 @@ def unmeasured(scenario: Scenario, measured: MeasuredProfiles | None, *, is_host
     others = {name: function for name, function in scenario.functions.items() if name not in fused}
     bare = replace(scenario, functions=others, host=scenario.host if is_host_known else None)
     composed = f"{', '.join(fused)}: not measured but composed from the parts. Run: fairlead profile"
-    return [*([composed] if fused else []), *extrapolations(bare, measured)]
+    return [*([composed] if fused else []), *extrapolations(bare, measured, cached)]
 
 
 def free_host(cluster: Cluster) -> Host:

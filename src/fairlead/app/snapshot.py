@@ -6,7 +6,7 @@ its predecessor served.
 """
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -37,6 +37,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     def address(self) -> str:
         """The app as `fairlead serve` takes it: the file, and the variable where it was named."""
         return self.path if self.app is None else f"{self.path}:{self.app}"
+
+
+def source_digest(files: Mapping[str, str]) -> str:
+    """A digest of an app's own texts: another one if any of its modules was changed."""
+    digest = sha256()
+    for name, text in sorted(files.items()):
+        digest.update(f"{len(name)}:{name}{len(text)}:{text}".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]
 
 
 def is_snapshot(path: Path) -> bool:

@@ -1,10 +1,20 @@
-"""Quantities as people write them: "800ms", "2s", "1m"."""
+"""Quantities as people write them: "800ms", "2s", "1m", "64MB"."""
 
 import re
 from math import isfinite
 
 _UNITS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(us|ms|s|m|h|)\s*")
+
+
+_SIZES = {"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(kb|mb|gb)\s*", re.IGNORECASE)
+
+
+def bytes_of(text: str) -> int | None:
+    """A size in bytes from a text with its unit, where 1024 KB are an MB; None if it is none."""
+    match = _SIZE.fullmatch(text)
+    return None if match is None else int(float(match[1]) * _SIZES[match[2].lower()])
 
 
 def seconds(value: object, name: str, *, or_none: bool = False) -> float:

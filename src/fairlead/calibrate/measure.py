@@ -17,9 +17,9 @@ from fairlead.calibrate.speed import SpeedProbe
 from fairlead.engine.core import events as ev
 from fairlead.engine.live.eventlog import decode_instant
 from fairlead.engine.live.measuring import Effort, measure_app
-from fairlead.engine.live.measuring.machine import OthersMeter, cpu_name
+from fairlead.engine.live.measuring.machine import OthersMeter
 from fairlead.load import Closed, Open, Plan, run_load
-from fairlead.profile.host import MachineProfile
+from fairlead.profile.host import MachineProfile, cpu_name
 from fairlead.report.live import latest_run
 from fairlead.runlog import Kind, read_frames, read_head
 

@@ -8,11 +8,11 @@ from textwrap import wrap
 
 import typer
 
-from fairlead.app.describe import describe
 from fairlead.app.load import no_app_in, split_address
 from fairlead.app.scenario import document_of, measured_beside
 from fairlead.app.serving import served_scenario
 from fairlead.cli.errors import UsageError, warn
+from fairlead.cli.machines import manifest_of
 from fairlead.errors import ConfigError, Fault, UnknownPolicyError
 from fairlead.policy import policy_class, policy_faults, role
 from fairlead.profile.host import MachineProfile
@@ -71,7 +71,7 @@ def open_source(source: str, machine: MachineProfile | None = None, *, is_served
             raise no_app_in(path)
         _check_is_no_stem(source)
         return source
-    manifest, measured = describe(source), measured_beside(source)
+    manifest, measured = manifest_of(source), measured_beside(source)
     scenario = served_scenario(manifest, measured, None if machine is None else machine.host)
     if not is_served:
         scenario = replace(scenario, host=None)

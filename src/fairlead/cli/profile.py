@@ -1,6 +1,7 @@
 """`fairlead profile`: the functions of an app, measured on this machine."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -11,11 +12,11 @@ import uvloop
 from rich.console import Console
 from rich.text import Text
 
-from fairlead.app.describe import describe
+from fairlead.app.describe import describe, take_snapshot
 from fairlead.app.load import split_address
 from fairlead.app.manifest import Manifest
-from fairlead.app.prediction import as_served
-from fairlead.app.scenario import scenario_of
+from fairlead.app.serving import served_scenario
+from fairlead.app.snapshot import Snapshot, source_digest
 from fairlead.app.units import seconds
 from fairlead.calibrate import POLICIES, ServingError, calibrate, fit_rehearsal, rehearse
 from fairlead.cli.errors import FAILED, UsageError, warn
@@ -96,11 +97,12 @@ def profile(
     file, _ = split_address(app)
     target = out or file.with_suffix(".profile.json")
     check_files({"--json": json_to, "--figure": figure, "--out": target})
-    manifest = describe(app)
+    snapshot = take_snapshot(app)
+    manifest = snapshot.manifest
     _check_names(functions, manifest)
     kept = read_measured(target).functions if functions and target.is_file() else {}
     measurement = _measure(app, manifest, effort, functions, limits, is_silent)
-    measured = _merged(measurement.profiles, kept, manifest)
+    measured = _merged(measurement.profiles, kept, snapshot)
     if measured.functions:
         write_measured(measured, target)
         if is_host and not measurement.skipped:
@@ -149,8 +151,7 @@ def _rehearse(app: str, target: Path, machine: Path, measured: MeasuredProfiles,
     file, name = split_address(app)
     address = Path(f"{file.resolve()}:{name}" if name else file.resolve())
     manifest = describe(address)  # again: its objectives may depend on its profile
-    scenario = scenario_of(manifest, profiles=measured.profiles())
-    scenario = as_served(scenario, manifest, measured, read_machine(machine).host)
+    scenario = served_scenario(manifest, measured, read_machine(machine).host)
     beside = file.with_suffix(".profile.json")
     if target.resolve() != beside.resolve():
         warn(f"The app was not served, since `fairlead serve` reads {beside} and not {target}.")
@@ -213,10 +214,15 @@ def _measure(
             typer.echo(line, err=True)
 
 
-def _merged(new: MeasuredProfiles, kept: Mapping[str, MeasuredFunction], manifest: Manifest) -> MeasuredProfiles:
+def _merged(new: MeasuredProfiles, kept: Mapping[str, MeasuredFunction], snapshot: Snapshot) -> MeasuredProfiles:
     """What was measured now, and what the file had of functions that the app still has, in the app's order."""
-    names = [spec.name for spec in manifest.measurable]
-    both = {**kept, **new.functions}
+    names = [spec.name for spec in snapshot.manifest.measurable]
+    at, source = datetime.now(UTC).isoformat(timespec="seconds"), source_digest(snapshot.files)
+    stamped = {
+        name: msgspec.structs.replace(function, measured_at=at, source=source)
+        for name, function in new.functions.items()
+    }
+    both = {**kept, **stamped}
     functions = {name: both[name] for name in names if name in both}
     return MeasuredProfiles(app=new.app, machine=new.machine, functions=functions)
 

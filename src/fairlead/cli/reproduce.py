@@ -65,6 +65,8 @@ def reproduce(
         check_folder("--figures", figures_to)
     if is_committed:
         result = committed_experiment(name)
+        if not result.rows:
+            raise UsageError(f"No rows of {name} are committed yet. Run it: fairlead reproduce {name}")
     else:
         with ShareProgress(f"Reproducing {name}", is_quiet=is_quiet) as progress:
             result = run_experiment(name, quick=is_quick, progress=progress.reach)

@@ -128,6 +128,9 @@ def serve(
     no_warm_up: Annotated[
         bool, typer.Option("--no-warm-up", help="Do not run the examples of workflows before serving.")
     ] = False,
+    no_profile: Annotated[
+        bool, typer.Option("--no-profile", help="Assume times, also of what was measured, and learn them from runs.")
+    ] = False,
     no_records: Annotated[bool, typer.Option("--no-records", help="Keep no records of the run.")] = False,
     decision_times: Annotated[
         bool, typer.Option("--decision-times", help="Record the CPU time of every decision of the policy.")
@@ -175,6 +178,7 @@ def serve(
         nodes=None if nodes is None else nodes_text(nodes),
         monitor=monitor,
         warms_up=not no_warm_up,
+        profiled=not no_profile,
         records=not no_records,
         times_decisions=decision_times,
         token_file=None if token_file is None else str(token_file.resolve()),

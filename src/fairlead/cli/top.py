@@ -16,7 +16,7 @@ from rich.text import Text
 
 from fairlead.cli.errors import UsageError
 from fairlead.cli.gateways import STATUS, find_gateway
-from fairlead.engine.live.status import AppStatus, FunctionStatus, Status, WorkflowStatus
+from fairlead.engine.live.status import AppStatus, CacheStatus, FunctionStatus, Status, WorkflowStatus
 from fairlead.errors import FairleadError
 from fairlead.report.numbers import Kind, show
 
@@ -46,6 +46,7 @@ _FUNCTION_COLUMNS = {
     "took": 1,
     "total": 5,
 }
+_CACHE_COLUMNS = {"cached": 1, "kept": 5}
 _NODE_COLUMNS = {"node": 0, "vCPUs": 0, "speed": 1, "in use": 0, "instances": 0}
 _WATCHED_COLUMNS = {"busy": 0, "others": 0, "waiting": 0}
 
@@ -130,8 +131,9 @@ def _workflows(workflows: tuple[WorkflowStatus, ...]) -> "_Fitted":
 
 
 def _functions(functions: tuple[FunctionStatus, ...]) -> "_Fitted":
+    has_caches = any(one.cache for one in functions)
     return _Fitted(
-        _FUNCTION_COLUMNS,
+        _FUNCTION_COLUMNS | (_CACHE_COLUMNS if has_caches else {}),
         [
             (
                 one.name,
@@ -145,10 +147,16 @@ def _functions(functions: tuple[FunctionStatus, ...]) -> "_Fitted":
                 _number(one.predicted_s, "seconds"),
                 _number(one.observed_s, "seconds"),
                 f"{one.invocations:,}",
+                *(_cached(one.cache) if has_caches else ()),
             )
             for one in functions
         ],
     )
+
+
+def _cached(cache: CacheStatus | None) -> tuple[str, str]:
+    """The share that a prediction cache answered, and how many answers it keeps."""
+    return (_NONE, _NONE) if cache is None else (_number(cache.hit_rate, "share"), f"{cache.entries:,}")
 
 
 def _nodes(app: AppStatus) -> "_Fitted":

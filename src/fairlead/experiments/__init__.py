@@ -172,6 +172,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.simppo_reference.run",
         8,
     ),
+    "without-profile": Experiment(
+        "Apps that were never measured: attainment over the first 500 requests, beside the same apps with a profile",
+        "fairlead.experiments.without_profile.run",
+        15,
+    ),
     "growth": Experiment(
         "A cluster that grows and shrinks with a wandering load, against fixed ones",
         "fairlead.experiments.growth.run",

@@ -39,8 +39,9 @@ def from_csv(text: str) -> list[Row]:
 
 
 def committed_rows(package: str) -> list[Row]:
-    """The rows of the last full run of an experiment's package, as committed."""
-    return from_csv((files(package) / "expected.csv").read_text(encoding="utf-8"))
+    """The rows of the last full run of an experiment's package, as committed; none if no full run was yet."""
+    file = files(package) / "expected.csv"
+    return from_csv(file.read_text(encoding="utf-8")) if file.is_file() else []
 
 
 def _typed(cell: str) -> object:

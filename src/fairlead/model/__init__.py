@@ -7,7 +7,7 @@ from fairlead.model.configuration import Configuration
 from fairlead.model.function import Buffer, BufferKind, Function, IdleHolds
 from fairlead.model.mig import MIG_SIZES
 from fairlead.model.record import DeviceMemoryUse, NodeLife, Record, Recording, Refusal
-from fairlead.model.request import Instance, Invocation, Request
+from fairlead.model.request import CACHED, Instance, Invocation, Request
 from fairlead.model.slo import SLO
 from fairlead.model.workflow import Stage, Workflow, workflow_faults
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fairlead.model.tables import INSTANCE_SCHEMA, INVOCATION_SCHEMA, REQUEST_SCHEMA
 
 __all__ = [
+    "CACHED",
     "INSTANCE_SCHEMA",
     "INVOCATION_SCHEMA",
     "MIG_SIZES",

@@ -33,7 +33,8 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     `idle_holds` says what a warm, idle instance keeps: its whole `slice` (a container: vCPUs, GPU slice and memory)
     or `memory` only (a kernel, a paused container). The last `warm` instances do not expire. `retries` counts further
     attempts after a failed one; work lost with its node follows the run's own setting. A limit of infinity is no
-    limit. A function with `buffers` is a kernel: the system manages its device memory.
+    limit. A function with `buffers` is a kernel: the system manages its device memory. `hit_rate` is the share of its
+    invocations that a prediction cache answers in a simulation; a live run has what its cache has.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     run_limit_s: float = inf
     start_limit_s: float = inf
     buffers: tuple[Buffer, ...] = ()
+    hit_rate: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("memory_gb", "device_memory_gb", "output_mb"):
@@ -63,6 +65,8 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if not value > 0:
                 raise ValueError(f"{name} must be positive; got {value}.")
+        if not 0 <= self.hit_rate <= 1:
+            raise ValueError(f"hit_rate must be in [0, 1]; got {self.hit_rate}.")
         if self.idle_holds not in ("slice", "memory"):
             raise ValueError(f"idle_holds must be 'slice' or 'memory'; got {self.idle_holds!r}.")
         if self.buffers:

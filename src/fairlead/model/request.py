@@ -7,6 +7,9 @@ from math import inf
 
 import msgspec
 
+CACHED = "cached"
+"""The outcome of an invocation that a prediction cache answered: nothing was run for it."""
+
 
 class Request(msgspec.Struct, frozen=True, gc=False):
     """One call of a workflow. `deadline` is an instant; `budget_usd` what the answer may cost."""

@@ -31,7 +31,7 @@ INVOCATION_SCHEMA: Mapping[str, type[pl.DataType]] = {
     "function": pl.String,
     "item": pl.Int64,
     "attempt": pl.Int64,
-    "batch": pl.Int64,  # id of the batch it ran in
+    "batch": pl.Int64,  # id of the batch it ran in; -1 if it was cached, and so of its instance
     "batch_size": pl.Int64,
     "instance": pl.Int64,
     "node": pl.String,
@@ -45,7 +45,7 @@ INVOCATION_SCHEMA: Mapping[str, type[pl.DataType]] = {
     "end": pl.Float64,
     "is_cold": pl.Boolean,  # its start is what started the instance
     "cost_usd": pl.Float64,  # its share of the batch
-    "outcome": pl.String,  # done, failed, lost, discarded, preempted
+    "outcome": pl.String,  # done, failed, lost, discarded, preempted, cached (answered without a run)
 }
 
 INSTANCE_SCHEMA: Mapping[str, type[pl.DataType]] = {

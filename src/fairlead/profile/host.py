@@ -5,6 +5,7 @@ would see. Without it a simulation knows the functions' times only.
 """
 
 import os
+import platform
 from collections.abc import Mapping
 from math import exp, inf
 from os import PathLike
@@ -173,6 +174,18 @@ class MachineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         if self.format != FORMAT:
             raise ValueError(f"format must be {FORMAT}, the only one this version reads; got {self.format}.")
+
+
+def cpu_name() -> str:
+    """The model of the CPU; the architecture where the kernel does not tell."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name" and value.strip():
+                return value.strip()
+    except OSError:
+        pass
+    return platform.machine() or "unknown"
 
 
 def machine_file() -> Path:

@@ -71,7 +71,8 @@ class MeasuredFunction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     `memory_gb` is the most that an instance held, `output_mb` the mean size of one output. `noise` is the relative
     standard deviation of runs in the same configuration, `cpu_noise` that of their CPU time. `held_out_error` is the
     mean relative error of the predictor on measured points that it was not shown; None where nothing is predicted and
-    nothing could be held out.
+    nothing could be held out. `measured_at` is when (ISO 8601, UTC), and `source` a digest of the app's modules at that
+    time; older files have neither.
     """
 
     points: tuple[Point, ...]
@@ -81,6 +82,8 @@ class MeasuredFunction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     noise: float = 0.0
     cpu_noise: float | None = None
     held_out_error: float | None = None
+    measured_at: str | None = None
+    source: str | None = None
 
     def __post_init__(self) -> None:
         _check_not_negative(self, "memory_gb", "output_mb", "noise", "cpu_noise", "held_out_error")

@@ -18,7 +18,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     attempts that fail. `sensitivity` and `pressure` drive `interference.slowdown` on the node, `gpu_sensitivity`
     `interference.device_slowdown` on a device that MPS shares. `pressure_curves` has, by kind of node, what load from
     outside costs where it was measured: points (pressure, factor) for `interference.under_pressure`. `overhead_s` is
-    what each run takes besides its work, on no CPU: the way through a queue, say.
+    what each run takes besides its work, on no CPU: the way through a queue, say. `assumed_most_s` says that the law
+    is an assumption, which the first runs replace, and what they are believed to take at most; None where it is not.
     """
 
     law: Law
@@ -33,12 +34,15 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     gpu_sensitivity: float = 0.0
     pressure_curves: Mapping[str, tuple[tuple[float, float], ...]] = {}
     overhead_s: float = 0.0
+    assumed_most_s: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("cold_start_s", "noise", "sensitivity", "pressure", "gpu_sensitivity", "overhead_s"):
             value = getattr(self, name)
             if not 0 <= value < inf:
                 raise ValueError(f"{name} must be finite and not negative; got {value}.")
+        if self.assumed_most_s is not None and not self.assumed_most_s > 0:
+            raise ValueError(f"assumed_most_s must be positive, or None; got {self.assumed_most_s}.")
         for kind, seconds in self.cold_start_by_kind.items():
             if not 0 <= seconds < inf:
                 raise ValueError(f"cold_start_by_kind.{kind} must be finite and not negative; got {seconds}.")

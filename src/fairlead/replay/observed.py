@@ -115,6 +115,7 @@ class Observations:
                 overhead_s = event.transfer_s + (rest_s if rest_s > _ROUNDING_S else 0.0)
                 batches[_share(row)].append(Batch(began, row["batch_size"], event.work_s, overhead_s))
         self.shares = {share: ShareSpans(found, self._declared(share)) for share, found in batches.items()}
+        self.recalled = _recalled(run)
         self.factors = self._factors()
         self.cold_starts = _cold_starts(run)
 
@@ -161,6 +162,12 @@ def _cut_short(row: Mapping[str, Any]) -> Batch:
 
 def _finished(run: LoggedRun) -> dict[int, ev.Finished]:
     return {event.batch: event for _, events in run.instants for event in events if isinstance(event, ev.Finished)}
+
+
+def _recalled(run: LoggedRun) -> dict[tuple[int, str, int], ev.Recalled]:
+    """By request, stage and item: what the prediction cache answered."""
+    recalled = (event for _, events in run.instants for event in events if isinstance(event, ev.Recalled))
+    return {(event.request, event.stage, event.item): event for event in recalled}
 
 
 def _cold_starts(run: LoggedRun) -> dict[tuple[str, str], Spans]:

@@ -7,11 +7,12 @@ sizes that did, else from the profile, scaled by how far that was off for the fu
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
 from fairlead.engine.core.effects import RunBatch, StartInstance
-from fairlead.engine.core.events import Outcome
+from fairlead.engine.core.events import Outcome, Recalled
 from fairlead.engine.sim.physics import Physics
 from fairlead.model import Invocation
 from fairlead.replay.observed import Batch, Observations, ShareSpans
@@ -27,6 +28,7 @@ class EmpiricalPhysics(Physics):
         super().__init__(scenario, seed)
         self.has_interference = False  # it is in what was observed
         self.has_overhead = True
+        self.has_hits = bool(observed.recalled)
         self._observed = observed
         self._near = near
         self._rng = np.random.default_rng((seed, 1_000_007))
@@ -49,6 +51,11 @@ class EmpiricalPhysics(Physics):
         drawn = self._draw(effect)
         del self._drawn[effect.batch]
         return drawn[0]
+
+    def recall(self, ready: Sequence[Invocation]) -> list[Recalled]:
+        """As the prediction cache did in the run, whoever decides now: what it has does not depend on that much."""
+        found = (self._observed.recalled.get((each.request, each.stage, each.item)) for each in ready)
+        return [event for event in found if event is not None]
 
     def outcomes(self, effect: RunBatch) -> tuple[Outcome, ...] | None:
         """As each ended in the run; what did not run then ends as another of its stage did."""

@@ -7,7 +7,7 @@ Requests that arrive during the warm-up are not counted, nor are their invocatio
 import numpy as np
 import polars as pl
 
-from fairlead.model import Recording
+from fairlead.model import CACHED, Recording
 
 TOLERANCE = 1e-9
 """Relative: an answer that is late by rounding only is in time."""
@@ -41,7 +41,9 @@ def batches(recording: Recording) -> pl.DataFrame:
     """
     warm_at = pl.min_horizontal(pl.col("start") + pl.col("cold_s"), "end")
     return (
-        recording.invocations.filter(pl.col("start").is_not_null() & pl.col("end").is_not_null())
+        recording.invocations.filter(
+            pl.col("start").is_not_null() & pl.col("end").is_not_null() & (pl.col("outcome") != CACHED)
+        )
         .group_by("batch", maintain_order=True)
         .agg(
             pl.col("request", "workflow", "stage", "function", "batch_size", "instance").first(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from fairlead.model import CACHED
 from fairlead.report import why
 from fairlead.report.numbers import show
 from fairlead.report.story import StageStory, Story
@@ -22,7 +23,8 @@ def in_words(story: Story) -> list[str]:
         lines.append(f"{story.policy} promised an answer {_after(story, story.promised)}{plan}.{_kept(story)}")
     for stage in story.stages:
         lines.append(_stage_words(stage, story))
-        lines += [f"  {line}" for line in (*_waited(stage), *why.choice(stage, story))]
+        if stage.outcome != CACHED:
+            lines += [f"  {line}" for line in (*_waited(stage), *why.choice(stage, story))]
     if not story.stages:
         lines.append("Nothing of it was run.")
     lines += why.delays(story)
@@ -76,6 +78,9 @@ def _stage_words(stage: StageStory, story: Story) -> str:
         name += f", item {stage.item}"
     if stage.attempt > 1:
         name += f", attempt {stage.attempt}"
+    if stage.outcome == CACHED:
+        how = f"waited {_s(stage.wait_s)} until an equal input had run, and was " if stage.wait_s > 0 else ""
+        return f"{name}: {how}answered from the prediction cache; nothing was run."
     parts = []
     if stage.wait_s > 0:
         busy = " while its instance was busy with another batch" if stage.busy_before else ""

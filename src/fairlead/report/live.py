@@ -15,7 +15,7 @@ import msgspec
 import polars as pl
 
 from fairlead.errors import ConfigError, FairleadError, Fault
-from fairlead.model import INSTANCE_SCHEMA, INVOCATION_SCHEMA, REQUEST_SCHEMA, Recording, Refusal
+from fairlead.model import CACHED, INSTANCE_SCHEMA, INVOCATION_SCHEMA, REQUEST_SCHEMA, Recording, Refusal
 from fairlead.policy import make_policy
 from fairlead.report.files import RUN, read_run
 from fairlead.runlog import HEAD, Kind, RunHead, Tail, read_frames, read_head
@@ -154,7 +154,8 @@ def _instances(head: RunHead, found: _Found, invocations: pl.DataFrame) -> list[
     ended = {row[0] for row in rows}
     columns = ("instance", "function", "node", "device", "vcpus", "vgpus", "start", "cold_s", "is_cold")
     alive: dict[object, Row] = {}
-    for run in invocations.select(columns).unique("instance", keep="first", maintain_order=True).iter_rows(named=True):
+    runs = invocations.filter(pl.col("outcome") != CACHED).select(columns)
+    for run in runs.unique("instance", keep="first", maintain_order=True).iter_rows(named=True):
         id, function = run["instance"], head.scenario.functions.get(run["function"])
         if id not in ended:
             ready = found.ready.get(id, run["start"] + run["cold_s"])

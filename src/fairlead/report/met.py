@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from fairlead.model import Recording
+from fairlead.model import CACHED, Recording
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,9 @@ def meet(recording: Recording, function: str, vcpus: float, vgpus: float, ready:
             for name, device in idle
         ),
         starting=there.height - able.height,
-        went_first=recording.invocations.filter(pl.col("function") == function, first).height,
+        went_first=recording.invocations.filter(
+            pl.col("function") == function, first, pl.col("outcome") != CACHED
+        ).height,
         vcpus_in_use=float(using["vcpus"].sum()) / all_vcpus if all_vcpus else None,
         vgpus_in_use=float(using["vgpus"].sum()) / all_vgpus if all_vgpus else None,
         starting_elsewhere=starting.filter(pl.col("function") != function).height,

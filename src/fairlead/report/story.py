@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fairlead.model import Configuration, Recording
+from fairlead.model import CACHED, Configuration, Recording
 from fairlead.policy.fairlead.reasons import Admitted, Planned, Started, read_notes
 from fairlead.profile import Profile
 from fairlead.report.met import Met, idle_elsewhere, meet
@@ -160,6 +160,9 @@ def _stages(
     found = []
     notes = _matched(rows, started)
     for row in rows.iter_rows(named=True):
+        if row["outcome"] == CACHED:
+            found.append(_cached(row))
+            continue
         note = notes.get((row["stage"], row["item"], row["attempt"], row["batch"]))
         mates = recording.invocations.filter((pl.col("batch") == row["batch"]) & (pl.col("request") != request))
         same = recording.invocations.filter(
@@ -203,13 +206,39 @@ def _stages(
     return tuple(found)
 
 
+def _cached(row: Mapping[str, Any]) -> StageStory:
+    """An invocation that was answered without a run: it has a wait at most."""
+    return StageStory(
+        stage=row["stage"],
+        function=row["function"],
+        item=row["item"],
+        attempt=row["attempt"],
+        ready=row["ready"],
+        wait_s=max(0.0, row["end"] - row["ready"]),
+        cold_s=0.0,
+        transfer_s=0.0,
+        run_s=0.0,
+        end=row["end"],
+        batch_size=0,
+        mates=(),
+        instance=-1,
+        node="",
+        vcpus=0.0,
+        vgpus=0.0,
+        outcome=CACHED,
+        is_cold=False,
+        busy_before=False,
+    )
+
+
 def _matched(rows: pl.DataFrame, started: Sequence[Started]) -> dict[tuple[object, ...], Started]:
     """The note on each attempt: both are in the order of the starts, per function."""
     waiting: dict[str, list[Started]] = {}
     for note in started:
         waiting.setdefault(note.function, []).append(note)
     found: dict[tuple[object, ...], Started] = {}
-    for row in rows.sort("batch", maintain_order=True).iter_rows(named=True):
+    runs = rows.filter(pl.col("outcome") != CACHED)
+    for row in runs.sort("batch", maintain_order=True).iter_rows(named=True):
         if waiting.get(row["function"]):
             key = (row["stage"], row["item"], row["attempt"], row["batch"])
             found[key] = waiting[row["function"]].pop(0)
@@ -232,7 +261,7 @@ def _delays(
         ready = max(before, default=request["arrival"])
         until = max((stage.end for stage in attempts), default=request["end"])
         planned_s, took_s, waited_s, met = step.end_s - step.start_s, until - ready, until - ready, None
-        if any(stage.outcome == "done" for stage in attempts):
+        if any(stage.outcome in ("done", CACHED) for stage in attempts):
             done[step.stage] = until
         if attempts:
             waited_s = max(stage.wait_s for stage in attempts)

@@ -57,6 +57,7 @@ class _ProfileFile(msgspec.Struct, kw_only=True):
     gpu_sensitivity: float = 0.0  # older runs have none of these
     pressure_curves: dict[str, tuple[tuple[float, float], ...]] = {}
     overhead_s: float = 0.0
+    assumed_most_s: float | None = None
 
 
 class _HeadFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

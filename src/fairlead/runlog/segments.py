@@ -40,6 +40,7 @@ EVENTS = (
     "NodeChanged",
     "InstanceAdopted",
     "NodeDraining",
+    "Recalled",
 )
 """The place of an event's class in here is its number on disk: append only."""
 

@@ -57,6 +57,7 @@ class FunctionSettings(TypedDict, total=False):
     run_limit_s: float
     start_limit_s: float
     buffers: tuple[Buffer, ...]
+    hit_rate: float
     configurations: tuple[Configuration, ...]
     cold_start_s: float
     cold_start_by_kind: Mapping[str, float]

@@ -11,14 +11,14 @@ from itertools import pairwise
 from math import inf, isclose
 from typing import NamedTuple
 
-from fairlead.model import MIG_SIZES, Cluster, Node, Recording, Stage, Workflow
+from fairlead.model import CACHED, MIG_SIZES, Cluster, Node, Recording, Stage, Workflow
 from fairlead.testing.slices import Span, Started, check_cuts, check_slices
 from fairlead.workload import Scenario
 
 _EPS = 1e-9  # relative; for sums of floats
 
 _REQUEST_OUTCOMES = {"completed", "rejected", "dropped", "failed", "cancelled", "unfinished"}
-_RUN_OUTCOMES = {"done", "failed", "lost", "discarded", "preempted"}
+_RUN_OUTCOMES = {"done", "failed", "lost", "discarded", "preempted", CACHED}
 
 
 class Run(NamedTuple):
@@ -265,7 +265,7 @@ class _Passage:
         self.stages: Mapping[str, Stage] = {stage.name: stage for stage in self.workflow.stages}
         self.done: dict[str, dict[int, Run]] = defaultdict(dict)
         for row in rows:
-            if row.outcome == "done":
+            if row.outcome in ("done", CACHED):
                 assert row.item not in self.done[row.stage], f"{self._name(row)} was done twice."
                 self.done[row.stage][row.item] = row
 
@@ -504,7 +504,7 @@ def _check_costs(recording: Recording, known: Mapping[int, Ask]) -> None:
         assert run.request in known, f"{name} ran for a request of which nothing is recorded."
         assert run.outcome in _RUN_OUTCOMES, f"{name} ended as {run.outcome!r}."
         seconds = run.end - run.start - (0.0 if price.bill_cold_start else run.cold_s)
-        expected = max(0.0, seconds) * price.usd_per_s(run.vcpus, run.vgpus) / run.batch_size
+        expected = max(0.0, seconds) * price.usd_per_s(run.vcpus, run.vgpus) / max(1, run.batch_size)
         assert isclose(run.cost_usd, expected, rel_tol=1e-6, abs_tol=1e-15), (
             f"{name} cost {run.cost_usd}, not {expected}."
         )
@@ -529,7 +529,10 @@ def _batches(recording: Recording) -> list[Run]:
     """One row per batch; its rows must agree on everything a batch has in common."""
     rows: dict[int, list[Run]] = defaultdict(list)
     for run in runs(recording):
-        rows[run.batch].append(run)
+        if run.outcome == CACHED:
+            assert run.batch == run.instance == -1, f"{run.stage} of request {run.request} was cached, and ran."
+        else:
+            rows[run.batch].append(run)
     for batch, members in rows.items():
         shared = {r._replace(request=0, workflow="", stage="", item=0, attempt=0, ready=0, outcome="") for r in members}
         assert len(shared) == 1, f"the rows of batch {batch} differ in what they share."

@@ -19,12 +19,13 @@ from typing import Protocol, cast
 
 import msgspec
 import numpy as np
+import polars as pl
 
 from fairlead.engine import simulate
 from fairlead.engine.core.events import NodeChanged
 from fairlead.engine.sim.driver import Simulation
 from fairlead.engine.sim.simulate import policy_name
-from fairlead.model import Record, Recording
+from fairlead.model import CACHED, Record, Recording
 from fairlead.policy import (
     Action,
     Cancel,
@@ -268,7 +269,7 @@ def _check_sizes(recording: Recording, changes: Sequence[tuple[float, NodeChange
     """Whatever started on a node after a change of its size fitted beside what ran there."""
     lives = {row["instance"]: (row["started"], row["ready"]) for row in recording.instances.iter_rows(named=True)}
     batches: dict[str, set[tuple[int, float, float, float]]] = {}
-    for row in recording.invocations.iter_rows(named=True):
+    for row in recording.invocations.filter(pl.col("outcome") != CACHED).iter_rows(named=True):
         started, ready = lives[row["instance"]]
         is_first = ready is None or ready > row["start"]  # its instance took the vCPUs when it began to start
         begin = min(started, row["start"]) if is_first else row["start"]

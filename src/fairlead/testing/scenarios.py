@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from fairlead.model import Buffer, Cluster, Configuration, Device, Node, Stage, Workflow
+from fairlead.model import SLO, Buffer, Cluster, Configuration, Device, Node, Stage, Workflow
 from fairlead.profile import Row, ScalingLaw, Table, space
 from fairlead.testing.builders import Declared, cluster, declared, scenario
 from fairlead.workload import ClosedLoop, DecisionTime, Listed, NodeFault, PressureChange, Scenario
@@ -171,6 +171,31 @@ def _thinking() -> Scenario:
     )
 
 
+def _cached() -> Scenario:
+    """A prediction cache answers the first, a middle or the last stage of some requests, and all of others."""
+    stages = (
+        Stage(name="look", function="look"),
+        Stage(name="left", function="work", after=("look",)),
+        Stage(name="right", function="tell", after=("look",)),
+        Stage(name="all", function="tell", after=("left", "right")),
+    )
+    functions = {
+        "look": declared(0.2, cold_start_s=0.3, hit_rate=0.5),
+        "work": declared(0.3, noise=0.2),
+        "tell": declared(0.1, hit_rate=0.6),
+    }
+    return scenario(
+        functions,
+        workflows={
+            "main": Workflow(name="main", stages=stages, slo=SLO(latency_s=2.0)),
+            "short": ("look", "tell"),
+        },
+        arrivals=[*_every(0.3), Listed("short", _every(0.5, 20))],
+        on=cluster(2, vcpus=2),
+        slo_s=1,
+    )
+
+
 SCENARIOS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
     {
         "chain": _chain,
@@ -187,5 +212,6 @@ SCENARIOS: Mapping[str, Callable[[], Scenario]] = MappingProxyType(
         "closed-loop": _closed_loop,
         "crowded": _crowded,
         "thinking": _thinking,
+        "cached": _cached,
     }
 )

@@ -1,9 +1,10 @@
 """What the controller believes of functions: declared profiles, corrected by what finished.
 
 A correction is a running mean of observed over declared time, per function, configuration and node kind: one odd
-run moves it little, and drift is followed.
+run moves it little, and drift is followed. What was only assumed gives way faster (`assumed`).
 """
 
+from fairlead.engine.core.assumed import Assumed
 from fairlead.engine.core.capacity import Belief, Shape
 from fairlead.engine.core.pool import Pool
 from fairlead.model import Configuration
@@ -15,13 +16,14 @@ from fairlead.workload import Scenario
 class Beliefs:
     """Shapes by (function, configuration), each with its declared times and corrections."""
 
-    __slots__ = ("_moved", "_pool", "_scenario", "estimates", "shapes")
+    __slots__ = ("_assumed", "_moved", "_pool", "_scenario", "estimates", "shapes")
 
     def __init__(self, scenario: Scenario, pool: Pool) -> None:
         self._scenario = scenario
         self._pool = pool
         self.shapes: dict[tuple[str, Configuration], Shape | None] = {}
         self.estimates = {}
+        self._assumed: dict[tuple[str, str], Assumed] = {}  # by function and kind of node, of what was never measured
         self._moved: dict[str, set[Configuration]] = {}  # by function: whose corrections have changed
         for name, profile in scenario.profiles.items():
             corrector = Corrector(self, name)
@@ -53,7 +55,10 @@ class Beliefs:
         for kind, node in cluster.kinds.items():
             seconds = profile.latency_s(configuration, kind, node.speed)
             if seconds < float("inf"):
-                shape.beliefs[kind] = Belief(seconds, configuration, self._moved[function])
+                assumed = None
+                if profile.assumed_most_s is not None:
+                    assumed = self._assumed.setdefault((function, kind), Assumed(profile.assumed_most_s))
+                shape.beliefs[kind] = Belief(seconds, configuration, self._moved[function], assumed)
         runs_anywhere = len(shape.beliefs) == len(cluster.kinds)
         shape.is_undemanding = runs_anywhere and shape.vgpus == 0 and shape.memory == 0
         return shape

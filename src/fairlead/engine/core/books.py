@@ -8,7 +8,7 @@ from fairlead.engine.core.changes import Row, record_of
 from fairlead.engine.core.progress import RequestState
 from fairlead.engine.core.queues import Task
 from fairlead.errors import PolicyError
-from fairlead.model import Invocation, Record
+from fairlead.model import CACHED, Invocation, Record
 from fairlead.policy.base import Policy
 
 
@@ -130,6 +130,13 @@ class Books:
         self._ended.append((row, invocation))
         if self._observers:
             self._show(record_of(row, invocation), now)
+
+    def recalled(self, invocation: Invocation, now: float) -> None:
+        """An invocation was answered without a run. Policies follow runs, so they are not shown this."""
+        known = (invocation.request, invocation.workflow, invocation.stage, invocation.function)
+        nowhere = (-1, 0, -1, "", -1, 0.0, 0.0)  # batch, its size, instance, node, device, vCPUs, vGPUs
+        times = (invocation.ready, now, 0.0, 0.0, now)
+        self._invocations.append((*known, invocation.item, invocation.attempt, *nowhere, *times, False, 0.0, CACHED))
 
     def _show(self, record: Record, now: float) -> None:
         for name, policy in self._observers:

@@ -9,6 +9,7 @@ from math import inf, isinf
 
 import msgspec
 
+from fairlead.engine.core.assumed import Assumed
 from fairlead.engine.core.device_memory import DeviceMemory, Kernel, MemoryCounts
 from fairlead.engine.core.queues import Task
 from fairlead.engine.core.slices import Slices
@@ -196,13 +197,18 @@ class Belief:
     """How long a shape takes on one kind of node: declared, and corrected by what was observed.
 
     `correction` is the mean of observed over declared time, `spread` how far above that a safe percentile lies. Each
-    change is noted by adding the configuration to `moved`, from which an `Estimate` knows what to work out anew.
+    change is noted by adding the configuration to `moved`, from which an `Estimate` knows what to work out anew. Where
+    the time was `assumed`, that has the correction.
     """
 
-    __slots__ = ("configuration", "correction", "declared_s", "moved", "observed", "per_s", "spread")
+    __slots__ = ("_assumed", "configuration", "correction", "declared_s", "moved", "observed", "per_s", "spread")
 
     def __init__(
-        self, declared_s: float, configuration: Configuration | None = None, moved: set[Configuration] | None = None
+        self,
+        declared_s: float,
+        configuration: Configuration | None = None,
+        moved: set[Configuration] | None = None,
+        assumed: Assumed | None = None,
     ) -> None:
         self.configuration = configuration or Configuration()
         self.moved: set[Configuration] = set() if moved is None else moved
@@ -211,9 +217,17 @@ class Belief:
         self.correction = 1.0
         self.spread = FIRST_SPREAD
         self.observed = 0
+        self._assumed = assumed
+        if assumed is not None:
+            assumed.add(self)
 
     def learn(self, work_s: float) -> None:
         """Take in one finished batch: a running mean that starts with the weight of ten and remembers a hundred."""
+        if self._assumed is not None:
+            if self.correction > 0 and self.observed:
+                self.spread = widened(self.spread, work_s * self.per_s / self.correction)
+            self._assumed.learn(self, work_s)
+            return
         observed = self.observed
         if observed < _MEMORY:
             self.observed = observed = observed + 1

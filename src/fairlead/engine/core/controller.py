@@ -23,6 +23,7 @@ from fairlead.engine.core.pool import Pool
 from fairlead.engine.core.progress import RequestState, WorkflowPlan
 from fairlead.engine.core.queues import Task, Waiting
 from fairlead.engine.core.races import Races, is_wanted
+from fairlead.engine.core.recalling import Recall, Recalling
 from fairlead.engine.core.roster import Roster
 from fairlead.engine.core.running import Running
 from fairlead.engine.core.scaling import Replicas
@@ -50,6 +51,8 @@ class Controller:
             `InstanceGone`. Without, it is free at once.
         send: Takes each `RunBatch` as soon as it is decided, while the dispatcher may still think about others; without
             it they are among the effects. It must not call the controller.
+        recall: Says which of the invocations that have just become ready need no run, because their answers are known.
+            Asked at every instant, after its events and before any policy; see `Recalling`.
     """
 
     __slots__ = (
@@ -75,6 +78,7 @@ class Controller:
         "placement",
         "pool",
         "races",
+        "recalling",
         "replicas",
         "requests",
         "roster",
@@ -97,6 +101,7 @@ class Controller:
         *,
         awaits_end: bool = False,
         send: Callable[[fx.RunBatch], None] | None = None,
+        recall: Recall | None = None,
     ) -> None:
         self.scenario = scenario
         self.growable = growable
@@ -134,6 +139,7 @@ class Controller:
         self._retries = 0  # invocations that wait for their retry delay
         self._free_cold_start = not scenario.cluster.price.bill_cold_start
         self.decisions = Decisions(self, dispatcher, scaler, stopwatch, names)
+        self.recalling = Recalling(self, recall)
         self._apply: dict[type, Callable[..., None]] = {
             ev.Arrived: self._arrived,
             ev.Finished: self._finished,
@@ -151,6 +157,7 @@ class Controller:
             ev.Cancelled: self._cancelled,
             ev.Expired: self._expired,
             ev.Ordered: self.decisions.order,
+            ev.Recalled: self.recalling.apply,
         }
 
     # --- the driver's side -------------------------------------------------------------------------------------
@@ -167,6 +174,8 @@ class Controller:
             self.races.note(events)
         for event in events:
             self._apply[type(event)](event)
+        if self.recalling.is_due:
+            self.recalling.ask()
         if now >= self.timers.soonest:
             self.timers.fire(now, self._expire, self._run_limit)
             if self.decisions.control_due:

@@ -135,6 +135,15 @@ class Arrived(msgspec.Struct, frozen=True, gc=False):
     items: int = 1
 
 
+class Recalled(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a waiting invocation is known without a run: a prediction cache has it. No policy sees it wait."""
+
+    request: int
+    stage: str
+    item: int = 0
+    outcome: Outcome = Outcome()
+
+
 class Signalled(msgspec.Struct, frozen=True, gc=False):
     """The monitor measured a node: the mean of its last samples of `fairlead.monitor.COUNTERS`, in that order."""
 
@@ -170,6 +179,7 @@ Event = (
     | Expired
     | Arrived
     | Ordered
+    | Recalled
 )
 
 RANK: dict[type, int] = {
@@ -192,6 +202,7 @@ RANK: dict[type, int] = {
             Cancelled,
             Expired,
             Arrived,
+            Recalled,  # last: what it answers may have become ready by any of the others
         )
     )
 }

@@ -199,6 +199,10 @@ class Values(Protocol):
         """A value is not needed any more."""
         ...
 
+    def copy(self, value: Value) -> Value | None:
+        """The same value once more, released by itself; None where that would take moving its bytes."""
+        ...
+
     def size_bytes(self, value: Value) -> int:
         """How large a value is as MessagePack. O(1) for one that is not a list; needs no I/O."""
         ...

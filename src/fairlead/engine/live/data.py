@@ -11,6 +11,7 @@ class LocalValues:
         self.store = store
         self.hold = store.hold
         self.release = store.drop
+        self.copy = store.copy
         self.size_bytes = store.size_bytes
         self.read = store.read
         self.encoded = store.encoded

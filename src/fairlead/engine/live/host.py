@@ -16,6 +16,7 @@ import msgspec
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
 from fairlead.app.scenario import profiles_of, scenario_of
+from fairlead.app.snapshot import Snapshot
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import AppCode, Provider, Values
 from fairlead.engine.live.data import LocalValues
@@ -60,9 +61,9 @@ class Options:
     them an app gets where all want more than there is; 1 where it does not. `limits` is a kind of
     limiter; None for the best that works here. `nodes` take the place of those that apps ask for. `is_watched` says
     whether the monitor watches the nodes; None for where there is a scaler. `warms_up` says whether the examples of
-    apps run before they are served, `times_decisions` whether records have the CPU time of each decision. After a
-    restart (`is_restart`) what cannot be started now is tried again, not given up. A list gives at most `max_items`
-    items to a map stage.
+    apps run before they are served, `profiled` whether the profiles that lie beside them are used, and
+    `times_decisions` whether records have the CPU time of each decision. After a restart (`is_restart`) what cannot be
+    started now is tried again, not given up. A list gives at most `max_items` items to a map stage.
     """
 
     policy: PolicyChoice | None = None
@@ -75,6 +76,7 @@ class Options:
     nodes: EmulatedNodes | None = None
     is_watched: bool | None = None
     warms_up: bool = True
+    profiled: bool = True
     records: bool = True
     times_decisions: bool = False
     record_bytes: int = 256 << 20
@@ -134,7 +136,7 @@ class Host:
         self._former: dict[str, list[_Deployment]] = {}  # generations that finish what they have
         self._generation = _last_run(state)  # numbers go on where a former gateway ended, so that no id comes twice
         self._ending: set[asyncio.Task[None]] = set()
-        self._known = KnownApps(state, log)
+        self._known = KnownApps(state, log, profiled=options.profiled)
         self._unserved: dict[str, KnownApp] = {}  # apps that were served before, and could not be started
         self._changing = asyncio.Lock()
         self._hurry = asyncio.Event()
@@ -211,6 +213,10 @@ class Host:
     def manifests(self) -> tuple[Manifest, ...]:
         """The apps there are."""
         return tuple(deployment.runtime.manifest for deployment in self._apps.values())
+
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """The apps there are, each as it was deployed."""
+        return tuple(deployment.source.snapshot for deployment in self._apps.values())
 
     def workflow(self, name: str) -> tuple[Manifest, WorkflowSpec]:
         """A workflow by its name, or by "app.workflow"."""
@@ -469,7 +475,7 @@ class Host:
             draining=len(self._former.get(name, ())),
             refused_actions=runtime.refused_actions,
             workflows=runtime.tally.workflows(runtime.now, runtime.open_by_workflow()),
-            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s()),
+            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(), runtime.caches()),
             nodes=runtime.tally.nodes(
                 {} if watch is None else watch.means(), self._whole(), self._shared.drains.stages()
             ),

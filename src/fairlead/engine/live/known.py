@@ -38,7 +38,8 @@ class _Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KnownApps:
     """The apps of a state folder."""
 
-    def __init__(self, state: Path, log: Log) -> None:
+    def __init__(self, state: Path, log: Log, *, profiled: bool = True) -> None:
+        self._profiled = profiled
         self._file = state / "apps.json"
         self._sources = state / "sources"
         self._numbers = state / "generation"
@@ -96,7 +97,8 @@ class KnownApps:
         """A snapshot of an app file as it is now, on disk; a snapshot stands for itself. Raises ConfigError."""
         if is_snapshot(path):
             return Source(path, read_snapshot(path))
-        return self.keep(with_profile(take_snapshot(path)))
+        snapshot = take_snapshot(path)
+        return self.keep(with_profile(snapshot) if self._profiled else snapshot)
 
     def keep(self, snapshot: Snapshot) -> Source:
         """Bring a snapshot to disk. Raises ConfigError."""

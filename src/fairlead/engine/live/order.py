@@ -24,6 +24,7 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     nodes: str | None = None  # as `nodes.nodes_text` gives them
     monitor: bool | None = None
     warms_up: bool = True
+    profiled: bool = True
     records: bool = True
     times_decisions: bool = False
     token_file: str | None = None

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import uvloop
 
+from fairlead.app.knowledge import knowledge
 from fairlead.app.secrets import AGENT_TOKEN, CALLBACK_SECRET, take_secrets
 from fairlead.engine.live.gateway.server import serve
 from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
@@ -37,6 +38,7 @@ from fairlead.engine.live.store import Store
 from fairlead.engine.live.supervisor import CANNOT_START
 from fairlead.engine.live.watchdog import FAULTY, Watchdog
 from fairlead.errors import FairleadError
+from fairlead.profile.host import cpu_name, machine_file
 from fairlead.workload import PolicyChoice
 
 _PR_SET_PDEATHSIG = 1
@@ -157,6 +159,7 @@ def _options(order: ServeOrder, settings: Settings) -> Options:
         nodes=None if order.nodes is None else nodes_of(order.nodes),
         is_watched=order.monitor,
         warms_up=order.warms_up,
+        profiled=order.profiled,
         records=order.records,
         times_decisions=order.times_decisions,
         is_restart=order.is_restart,
@@ -215,11 +218,22 @@ def _announce(host: Host, url: str, certfile: Path | None) -> None:
             name = workflow.name if uses[workflow.name] == 1 else f"{manifest.name}.{workflow.name}"
             objective = "no objective" if workflow.slo_s is None else f"within {workflow.slo_s * 1000:g} ms"
             lines.append(f"  POST {url}/v1/workflows/{name}  {objective}")
+    lines += _known(host)
     chosen = f" --workflow {name}" if uses.total() > 1 else ""
     load = f"fairlead load {url}{trust}{chosen} --rate 50 --duration 10s"
     lines.append(f"Watch     fairlead top --url {url}{trust}    Load  {load}")
     with suppress(OSError):
         print("\n".join(lines), flush=True)  # noqa: T201 - what `fairlead serve` shows
+
+
+def _known(host: Host) -> list[str]:
+    """What is known of how long the functions take, for each app, headed by one word."""
+    cpu, has_machine = cpu_name(), machine_file().is_file()
+    lines = []
+    for snapshot in host.snapshots():
+        name = f"{snapshot.manifest.name}: " if len(host.snapshots()) > 1 else ""
+        lines += [f"{name}{line}" for line in knowledge(snapshot, cpu, has_machine=has_machine)]
+    return [f"{'' if place else 'Times':<10}{line}" for place, line in enumerate(lines)]
 
 
 def _give_way(error: Exception) -> None:

@@ -29,16 +29,18 @@ from fairlead.engine.live.instances import Instances
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
+from fairlead.engine.live.predictions import predictions_of
 from fairlead.engine.live.routes import Route
 from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
 from fairlead.engine.live.sharing import Seat
+from fairlead.engine.live.status import CacheStatus
 from fairlead.engine.live.tally import Tally
 from fairlead.engine.live.transit import Done, OpenRequest, Transit
 from fairlead.engine.live.values import LOST_INPUT, MOST_ITEMS, Ending, Outcome, Result, Value
 from fairlead.engine.live.warmup import WarmUp
 from fairlead.engine.live.watch import NodeWatch
 from fairlead.errors import ConfigError, FairleadError, Fault, PolicyError
-from fairlead.model import Node, Refusal, Request
+from fairlead.model import Invocation, Node, Refusal, Request
 from fairlead.policy import make_policy
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
 from fairlead.workload import Scenario
@@ -120,6 +122,8 @@ class Runtime:
         self._routes = {spec.name: Route(spec) for spec in manifest.workflows}
         self._transit = Transit(instances.values, max_items)
         self._open = self._transit.open
+        self._predictions = predictions_of(manifest, self._transit, instances.values)
+        self._recalled: list[ev.Recalled] = []  # at this instant
         self._vcpus: dict[int, float] = {}  # by instance: its CPU limit now
         self._next_request = 0
         self._parked: dict[int, tuple[OpenRequest, int, bool]] = {}  # see `_unpark`
@@ -158,6 +162,7 @@ class Runtime:
             growable=instances.capabilities.growable,
             awaits_end=True,
             send=self._run_batch,
+            recall=None if self._predictions is None else self._recall,
         )
         if is_timed and record is not None:
             record.times_s = self.controller.decisions.times_s
@@ -252,6 +257,10 @@ class Runtime:
     def cpu_s(self) -> Mapping[str, float]:
         """CPU time of each function's instances so far, as far as it is known."""
         return self._instances.cpu_s()
+
+    def caches(self) -> Mapping[str, CacheStatus]:
+        """How the prediction caches stand, by function."""
+        return {} if self._predictions is None else self._predictions.status()
 
     def open_by_workflow(self) -> Counter[str]:
         """How many requests are on their way, by workflow."""
@@ -413,6 +422,8 @@ class Runtime:
             self._scaling.close()
         self._is_closed = True
         await self._instances.close()
+        if self._predictions is not None:
+            self._predictions.close()
         if self._seat is not None:
             self._seat.leave()
         self.controller.finish()
@@ -531,6 +542,8 @@ class Runtime:
         if found is None:
             return
         running, event = found
+        if self._predictions is not None and event.outcomes is not None:
+            self._predictions.finished(running, results, event.outcomes)
         self._note(event)
         if not self._is_in_turn:  # it goes before what else the loop has to do
             self._turn()
@@ -575,13 +588,19 @@ class Runtime:
         if now >= self._signals_at and self._watch is not None and self._scaling is not None:  # the scaler is due
             events = [*self._watch.events(), *events]
             self._signals_at = now + self.scenario.control_period_s
-        if self._record is not None:
+        is_logged_later = self._predictions is not None  # with what is recalled meanwhile
+        if self._record is not None and not is_logged_later:
             self._record.log(now, events)
         try:
             effects = controller.handle(now, events)
         except PolicyError as error:
             effects = controller.effects
             self._fall_back(error)
+        finally:
+            if is_logged_later:
+                recalled, self._recalled = self._recalled, []
+                if self._record is not None:
+                    self._record.log(now, [*events, *recalled])
         for event in events:
             if type(event) is ev.Arrived:
                 id = event.request.id
@@ -609,6 +628,13 @@ class Runtime:
         self._wanted_at = wake = controller.next_wake
         if wake < self._armed_at:  # a timer that rings earlier is left as it is, and set again when it rings
             self._arm(wake)
+
+    def _recall(self, ready: Sequence[Invocation]) -> Sequence[ev.Recalled]:
+        """What the prediction caches have for invocations that have just become ready."""
+        assert self._predictions is not None
+        found = self._predictions.recall(ready, self.controller.waiting.tasks, self.controller.now)
+        self._recalled += found
+        return found
 
     def _observe_answers(self, since: float) -> None:
         self._reply_time.observe(self.now - since)
@@ -738,6 +764,8 @@ class Runtime:
             run_s=state.run_s,
         )
         self._transit.leave(state, value)
+        if self._predictions is not None:
+            self._predictions.forget(request.id)
         state.done(ending)  # before the books are closed: somebody waits for it
         self.tally.ended(ending)
         if not self._open:

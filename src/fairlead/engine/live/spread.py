@@ -55,6 +55,7 @@ class SpreadValues:
         self.read = store.read
         self.encoded = store.encoded
         self.size_bytes = store.size_bytes
+        self.copy = store.copy
 
     def put(self, data: bytes) -> Value:
         """Keep a large value here; instances read it from the gateway."""

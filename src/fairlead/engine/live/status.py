@@ -27,6 +27,31 @@ class WorkflowStatus(msgspec.Struct, frozen=True, kw_only=True):
     least_slack_s: float | None  # of what waits
 
 
+class CacheStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The prediction cache of a function: what it holds, and what it was asked for since the app was deployed.
+
+    `hits` were answered when they became ready, `misses` were not; of these, `joined` were answered later, when an
+    equal input that was ahead of them had run. `skipped` counts inputs that were too large to be looked up, and answers
+    that were too large to be kept or lie on another node.
+    """
+
+    entries: int
+    max_entries: int
+    bytes: int
+    max_bytes: int
+    hits: int
+    misses: int
+    joined: int
+    skipped: int
+    evictions: int
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of the invocations looked up that needed no run of their own; None before the first."""
+        asked = self.hits + self.misses
+        return (self.hits + self.joined) / asked if asked else None
+
+
 class FunctionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One function: what waits for it, and its instances."""
 
@@ -46,6 +71,7 @@ class FunctionStatus(msgspec.Struct, frozen=True, kw_only=True):
     vcpus: float = 0.0  # held by all its instances
     cpu_s: float | None = None  # CPU time of all its instances so far, ended ones included
     notes: Mapping[str, float] = {}  # of its scaler, as of the last control period
+    cache: CacheStatus | None = None  # where it has one
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):

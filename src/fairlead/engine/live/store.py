@@ -119,6 +119,32 @@ class Store:
                 raise LostValueError(f"the stored value {wanted.name} does not exist any more") from None
         return b"".join([array_head(len(value)), *map(self.encoded, value)])
 
+    def copy(self, value: Value) -> Value | None:
+        """The same value once more, to be dropped by itself; None where its bytes are not here. Copies no bytes."""
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, str):
+            return self._link(reference(value))
+        parts: list[Value] = []
+        for part in value:
+            copied = self.copy(part)
+            if copied is None:
+                self.drop(parts)
+                return None
+            parts.append(copied)
+        return parts
+
+    def _link(self, found: Reference) -> str | None:
+        """A reference to a further name of the file of a value."""
+        if found.home != self.home:
+            return None
+        name = f"{_ON_DISK if self.is_on_disk(found.name) else ''}{self._prefix}{next(self._numbers)}"
+        try:
+            os.link(self.file(found.name), self.file(name))
+        except OSError:
+            return None
+        return f"{name}:{found.size}{self.home}"
+
     def size_bytes(self, value: Value) -> int:
         """How large a value is, wherever it is kept. Needs no I/O."""
         if isinstance(value, bytes):
@@ -214,6 +240,11 @@ def names(value: Value) -> Iterator[str]:
 def is_elsewhere(value: Value) -> bool:
     """Whether a part of a value may lie on another node, so that reading it takes a network."""
     return not isinstance(value, bytes) and any("@" in text for text in names(value))
+
+
+def is_cheap(value: Value) -> bool:
+    """Whether a value can be read without a disk or a network: it is in memory, shared or not."""
+    return isinstance(value, bytes) or not any("@" in text or text.startswith(_ON_DISK) for text in names(value))
 
 
 def _write(path: Path, data: bytes) -> bool:

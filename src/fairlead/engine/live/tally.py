@@ -7,7 +7,7 @@ from math import isfinite
 from fairlead.app.manifest import Manifest, WorkflowSpec
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.live.clock import REAL, Clock
-from fairlead.engine.live.status import FunctionStatus, NodeStatus, WorkflowStatus
+from fairlead.engine.live.status import CacheStatus, FunctionStatus, NodeStatus, WorkflowStatus
 from fairlead.engine.live.values import Ending
 from fairlead.model import Configuration
 from fairlead.monitor import COUNTERS, Signals
@@ -112,9 +112,12 @@ class Tally:
         )
 
     def functions(
-        self, notes: Mapping[str, Mapping[str, float]] = {}, cpu_s: Mapping[str, float] = {}
+        self,
+        notes: Mapping[str, Mapping[str, float]] = {},
+        cpu_s: Mapping[str, float] = {},
+        caches: Mapping[str, CacheStatus] = {},
     ) -> tuple[FunctionStatus, ...]:
-        """Every function now, with its scaler's notes and its CPU time."""
+        """Every function now, with its scaler's notes, its CPU time and its prediction cache."""
         states = {name: [0, 0, 0] for name in self._functions}  # starting, idle, busy
         held = dict.fromkeys(self._functions, 0)
         for instance in self._controller.pool.instances.values():
@@ -143,6 +146,7 @@ class Tally:
                 vcpus=held[name] / 1000,
                 cpu_s=cpu_s.get(name),
                 notes=notes.get(name, {}),
+                cache=caches.get(name),
             )
             for name, tally in self._functions.items()
         )

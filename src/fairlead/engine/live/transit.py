@@ -139,6 +139,17 @@ class Transit:
         transfer_s = min(transfer_s, elapsed_s)
         return running, ev.Finished(batch, elapsed_s - transfer_s, transfer_s, tuple(outcomes))
 
+    def argument(self, invocation: Invocation) -> Value:
+        """What an invocation of an open request is called with."""
+        state = self.open[invocation.request]
+        return state.route.argument(invocation.stage, invocation.item, state.given, state.outputs, state.items)
+
+    def recall(self, invocation: Invocation, result: Result, now: float) -> ev.Outcome:
+        """An invocation need not run: its result is known. Keep it as one that ran."""
+        state = self.open[invocation.request]
+        state.wait_s += max(0.0, now - invocation.ready)
+        return self._take(state, invocation, result)
+
     def forget(self, batch: int) -> Batch | None:
         """A batch will not end: nothing reads its inputs any more."""
         running = self._batches.pop(batch, None)
@@ -163,6 +174,10 @@ class Transit:
             return _WELL if result.ok else ev.Outcome(False, error=result.error)
         state.running -= 1
         state.run_s += elapsed_s
+        return self._take(state, invocation, result)
+
+    def _take(self, state: OpenRequest, invocation: Invocation, result: Result) -> ev.Outcome:
+        """Let a result be the output of its stage."""
         if not result.ok:
             return ev.Outcome(False, error=result.error)
         stage = state.route.stages[invocation.stage]

@@ -98,7 +98,10 @@ class Simulation:
         prepare((dispatcher, scaling), names, scenario, seed, tuple(self.schedule))
         self.tables = Tables()
         policies = (dispatcher, scaling)
-        self.controller = Controller(scenario, *policies, perf_counter, names, self.tables, awaits_end=end_s > 0)
+        recall = self.physics.recall if self.physics.has_hits else None
+        self.controller = Controller(
+            scenario, *policies, perf_counter, names, self.tables, awaits_end=end_s > 0, recall=recall
+        )
         self.heap: list[tuple[float, int, object]] = []  # (instant, sequence, event or call)
         self.sequence = 0
         self.coming = 0  # how many of them are arrivals

@@ -4,12 +4,13 @@ A batch's *work* is its profile x bias x spread x noise, fixed at its start. Alo
 others do to that rate is in `sharing`.
 """
 
+from collections.abc import Sequence
 from math import inf
 
 from msgspec.structs import replace
 
 from fairlead.engine.core.effects import RunBatch, StartInstance
-from fairlead.engine.core.events import Outcome
+from fairlead.engine.core.events import Outcome, Recalled
 from fairlead.engine.sim.draws import Stream, normal, uniform
 from fairlead.engine.sim.sharing import has_interference
 from fairlead.model import Configuration, Invocation, Node, Stage, Workflow
@@ -22,9 +23,11 @@ _COPY_APART = 10**12  # positions in a stream between the copies of one invocati
 class StageTruth:
     """What really happens in one stage of a workflow: its spread, failures, branches and items."""
 
-    __slots__ = ("arms", "failures", "items", "noise", "says_more", "spread", "width")
+    __slots__ = ("arms", "failures", "hits", "items", "noise", "says_more", "spread", "width")
 
-    def __init__(self, key: tuple[int, ...], stage: Stage, workflow: Workflow, profile: Profile) -> None:
+    def __init__(
+        self, key: tuple[int, ...], stage: Stage, workflow: Workflow, profile: Profile, hit_rate: float
+    ) -> None:
         self.spread = Stream((*key, 0), profile.spread) if profile.spread is not None else None
         self.noise = Stream((*key, 1), normal) if profile.noise else None
         self.failures = Stream((*key, 2), uniform) if profile.failure_rate else None
@@ -33,6 +36,7 @@ class StageTruth:
         self.arms = (Stream((*key, 3), uniform), arms) if arms else None
         maps = [s.map for s in after if s.map is not None]
         self.items = (Stream((*key, 4), uniform), maps[0]) if maps else None
+        self.hits = (Stream((*key, 6), uniform), hit_rate) if hit_rate else None
         region = workflow.regions[stage.name]
         opener = next((s for s in workflow.stages if s.name == region), None)
         self.width = opener.map[1] if opener is not None and opener.map is not None else 1
@@ -55,6 +59,7 @@ class Physics:
         "_stages",
         "_takes_turns",
         "_work",
+        "has_hits",
         "has_interference",
         "has_overhead",
     )
@@ -72,11 +77,13 @@ class Physics:
         for w, workflow in enumerate(scenario.workflows.values()):
             for s, stage in enumerate(workflow.stages):
                 key = (seed, w, s)
-                truth = StageTruth(key, stage, workflow, scenario.profiles[stage.function])
+                hit_rate = scenario.functions[stage.function].hit_rate
+                truth = StageTruth(key, stage, workflow, scenario.profiles[stage.function], hit_rate)
                 self._stages[workflow.name, stage.name] = truth
                 if stage.map is not None and not stage.after:
                     self._entry_items[workflow.name] = (Stream((*key, 5), uniform), stage.map)
         self._is_plain = not any(truth.says_more for truth in self._stages.values())
+        self.has_hits = any(truth.hits for truth in self._stages.values())  # whether a cache answers some invocations
         self.has_interference = has_interference(scenario.cluster, scenario.profiles)
         self._overhead_s = {name: p.overhead_s for name, p in scenario.profiles.items() if p.overhead_s}
         self.has_overhead = bool(self._overhead_s)  # whether a batch whose input is there takes time beside its work
@@ -160,14 +167,30 @@ class Physics:
                 return tuple([self._outcome(i) for i in effect.invocations])
         return None
 
+    def recall(self, ready: Sequence[Invocation]) -> list[Recalled]:
+        """The invocations among those that have just become ready that a prediction cache answers."""
+        found = []
+        for invocation in ready:
+            truth = self._stages[invocation.workflow, invocation.stage]
+            if truth.hits is not None and invocation.attempt == 1 and not invocation.copy:
+                stream, rate = truth.hits
+                if stream[self._position(invocation, truth)] < rate:
+                    outcome = self._choice(invocation, truth)
+                    found.append(Recalled(invocation.request, invocation.stage, invocation.item, outcome))
+        return found
+
     def _outcome(self, invocation: Invocation) -> Outcome:
         truth = self._stages[invocation.workflow, invocation.stage]
-        position = self._position(invocation, truth)
         if truth.failures is not None:
             # Attempts of one invocation are drawn far apart, so that a retry has a chance of its own.
             rate = self._profiles[invocation.function].failure_rate
             if truth.failures[self._luck(invocation, truth) + (invocation.attempt - 1) * 10**9] < rate:
                 return Outcome(ok=False, error="the function failed")
+        return self._choice(invocation, truth)
+
+    def _choice(self, invocation: Invocation, truth: StageTruth) -> Outcome:
+        """What an answer leads to: the branch that is taken after it, and how many items it has."""
+        position = self._position(invocation, truth)
         arm = None
         if truth.arms is not None:
             stream, arms = truth.arms

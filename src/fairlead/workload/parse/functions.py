@@ -37,6 +37,7 @@ _FUNCTION: dict[str, Check] = {
     "retries": integer,
     "run_limit_s": number_or_inf,
     "start_limit_s": number_or_inf,
+    "hit_rate": number,
 }
 _BUFFER: dict[str, Check] = {
     "name": a_name,

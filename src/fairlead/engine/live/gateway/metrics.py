@@ -175,6 +175,7 @@ def _of_status(status: Status) -> Iterator[Metric]:
     yield _gauge("fairlead_uptime_seconds", "Since the gateway started.", status.uptime_s)
     yield from _of_workflows(status.apps)
     yield from _of_functions(status.apps)
+    yield from _of_caches(status.apps)
     yield from _of_nodes(status.apps)
 
 
@@ -261,6 +262,30 @@ def _of_functions(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
                 used.add_metric(label, function.cpu_s)
     yield from (queue, instances, batches, invocations, size, predicted, observed, ratio)
     yield from (replicas, size_of_each, noted, held, used)
+
+
+def _of_caches(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
+    labels = ("app", "function")
+    asked = CounterMetricFamily(
+        "fairlead_cache_lookups",
+        "Invocations that met a prediction cache: hit, joined (answered after a wait), miss, or skipped (too large).",
+        labels=(*labels, "outcome"),
+    )
+    evictions = CounterMetricFamily("fairlead_cache_evictions", "Answers that made way for others.", labels=labels)
+    entries = GaugeMetricFamily("fairlead_cache_entries", "Answers that are kept.", labels=labels)
+    size = GaugeMetricFamily("fairlead_cache_bytes", "What they take.", labels=labels)
+    for app in apps:
+        for function in app.functions:
+            if (cache := function.cache) is not None:
+                label = (app.name, function.name)
+                asked.add_metric((*label, "hit"), cache.hits)
+                asked.add_metric((*label, "joined"), cache.joined)
+                asked.add_metric((*label, "miss"), cache.misses - cache.joined)
+                asked.add_metric((*label, "skipped"), cache.skipped)
+                evictions.add_metric(label, cache.evictions)
+                entries.add_metric(label, cache.entries)
+                size.add_metric(label, cache.bytes)
+    yield from (asked, evictions, entries, size)
 
 
 def _of_journal(stats: JournalStats) -> Iterator[Metric]:

@@ -1,21 +1,8 @@
-"""Facts about this machine, for the record: what it is, and how much others used it meanwhile."""
+"""How much others used this machine meanwhile, for the record."""
 
 import os
-import platform
 from pathlib import Path
 from time import monotonic
-
-
-def cpu_name() -> str:
-    """The model of the CPU; the architecture where the kernel does not tell."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name" and value.strip():
-                return value.strip()
-    except OSError:
-        pass
-    return platform.machine() or "unknown"
 
 
 class OthersMeter:

@@ -16,10 +16,11 @@ from fairlead.app.manifest import FunctionSpec, Manifest
 from fairlead.engine.live.instances import Instances
 from fairlead.engine.live.measuring.bench import Bench, UnmeasurableError
 from fairlead.engine.live.measuring.examples import Examples, collect
-from fairlead.engine.live.measuring.machine import OthersMeter, cpu_name
+from fairlead.engine.live.measuring.machine import OthersMeter
 from fairlead.engine.live.measuring.samples import StopRule, mean, percentile, pooled_noise
 from fairlead.engine.live.values import Result, Value
 from fairlead.model import Configuration, Node
+from fairlead.profile.host import cpu_name
 from fairlead.profile.laws import space
 from fairlead.profile.measured import ColdStart, Machine, MeasuredFunction, MeasuredProfiles, Point
 from fairlead.profile.predict import complete, next_to_measure

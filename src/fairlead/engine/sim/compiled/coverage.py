@@ -57,6 +57,8 @@ def scenario_gap(scenario: Scenario, is_scaled: bool = False, rule: Rule | None 
     for name, function in scenario.functions.items():
         if function.buffers:
             return f"function {name} is a kernel with buffers"
+        if function.hit_rate:
+            return f"a prediction cache answers some invocations of function {name} (hit_rate)"
         if function.warm:
             return f"function {name} keeps instances warm for ever"
         if not isinf(function.run_limit_s) or not isinf(function.start_limit_s):
@@ -66,6 +68,8 @@ def scenario_gap(scenario: Scenario, is_scaled: bool = False, rule: Rule | None 
             return f"function {name} fails at times"
         if profile.pressure_curves:
             return f"function {name} has measured pressure curves"
+        if profile.assumed_most_s is not None:
+            return f"the times of function {name} are assumed, and learned from its first runs"
         if profile.overhead_s:
             return f"function {name} takes time besides its work (overhead_s)"
     for node in scenario.cluster.nodes:

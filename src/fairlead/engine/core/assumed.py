@@ -1,0 +1,75 @@
+"""Belief in a function that nobody measured: the first runs count for more than what was assumed.
+
+A measured time is corrected slowly, since it is worth as much as ten runs. An assumption is worth none: the first run
+of a configuration takes its place. What was seen in some configurations is carried over to those not seen yet, by the
+line through the two nearest batch sizes, or in proportion to what was assumed.
+
+Until ten runs were seen, no configuration is believed to take longer than a limit that leaves its requests in time. A
+policy that refuses what would be late would otherwise never see a run again after a first one that took long by chance,
+or never see one at all.
+"""
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from fairlead.model import Configuration
+
+if TYPE_CHECKING:
+    from fairlead.engine.core.capacity import Belief
+
+_TRIES = 10  # runs before a belief may exceed the limit
+_MEMORY = 50  # runs of a configuration that are remembered
+_CARRIED = 200  # runs after which nothing is carried over any more, as it costs time with many configurations
+_LEAST = 0.5  # of the least time seen: what a line may lead to
+
+
+class Assumed:
+    """The beliefs in one function on one kind of node. `most_s` is the limit for the first runs."""
+
+    __slots__ = ("_beliefs", "_most_s", "_runs", "_seen")
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s = most_s
+        self._beliefs: list[Belief] = []
+        self._seen: dict[Configuration, float] = {}  # mean times
+        self._runs = 0
+
+    def add(self, belief: "Belief") -> None:
+        """Take in one more configuration."""
+        self._beliefs.append(belief)
+        self._correct(belief)
+
+    def learn(self, belief: "Belief", work_s: float) -> None:
+        """Take in one finished batch."""
+        self._runs += 1
+        belief.observed = min(belief.observed + 1, _MEMORY)
+        mean_s = self._seen.get(belief.configuration, 0.0)
+        self._seen[belief.configuration] = mean_s + (work_s - mean_s) / belief.observed
+        self._correct(belief)
+        if self._runs <= _CARRIED:
+            for other in self._beliefs:
+                if not other.observed or self._runs == _TRIES:
+                    self._correct(other)
+
+    def _correct(self, belief: "Belief") -> None:
+        seconds = self._seen.get(belief.configuration)
+        if seconds is None:
+            seconds = self._carried_s(belief.configuration, belief.declared_s)
+        if self._runs < _TRIES:
+            seconds = min(seconds, max(self._most_s, belief.declared_s))
+        belief.correction = seconds * belief.per_s
+        belief.moved.add(belief.configuration)
+
+    def _carried_s(self, wanted: Configuration, declared_s: float) -> float:
+        """What an unseen configuration takes, by those that were seen; as assumed if none was."""
+        if not self._seen:
+            return declared_s
+        alike = {c: s for c, s in self._seen.items() if (c.vcpus, c.vgpus) == (wanted.vcpus, wanted.vgpus)}
+        sizes = sorted({c.batch: s for c, s in alike.items()}.items(), key=lambda each: abs(each[0] - wanted.batch))
+        if len(sizes) > 1:
+            (one, one_s), (two, two_s) = sizes[:2]
+            line_s = one_s + (two_s - one_s) * (wanted.batch - one) / (two - one)
+            return max(line_s, _LEAST * min(one_s, two_s))
+        nearest = min(alike or self._seen, key=lambda c: (abs(c.batch - wanted.batch), abs(c.vcpus - wanted.vcpus)))
+        assumed_s = next((b.declared_s for b in self._beliefs if b.configuration == nearest), 0.0)
+        return self._seen[nearest] * (declared_s / assumed_s if 0 < assumed_s < inf else 1.0)

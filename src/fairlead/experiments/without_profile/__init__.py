@@ -1,0 +1,1 @@
+"""Apps that were never measured, served from their first request on."""
