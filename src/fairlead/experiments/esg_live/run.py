@@ -144,7 +144,7 @@ def _notes(capacity_rps: float, loads: Mapping[str, float], seeds: Sequence[int]
         f"{capacity_rps:.1f} requests per second, {shares}. All policies get the same arrivals in a repeat."
     )
     yield (
-        "Not comparable with the slides: hardware (16 nodes with a GPU each there, the CPUs of one machine here), vGPUs, "
+        "Not comparable with the slides: hardware (16 nodes with a GPU each there, CPUs of one machine here), vGPUs, "
         "cold starts of seconds, and absolute times and prices. A configuration is a batch and vCPUs, so the search "
         "has 8 options per function where theirs has up to 256. Comparable: who leads, the ratio, and the search time."
     )
