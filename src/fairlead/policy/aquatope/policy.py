@@ -43,6 +43,7 @@ from fairlead.model import Configuration, Invocation
 from fairlead.planning.feasibility import could_run
 from fairlead.policy.aquatope.pool import Pool
 from fairlead.policy.base import Action, Plan, Policy, Site, View
+from fairlead.policy.kit.crowding import is_crowded
 from fairlead.policy.kit.dispatching import Dispatcher, Ranked
 from fairlead.policy.kit.expected import mean_items
 from fairlead.policy.kit.locality import Locality, keeps_slices
@@ -126,7 +127,8 @@ class Aquatope(Policy):
         for name, workflow in site.workflows.items():
             for stage, mean in zip(workflow.stages, mean_items(workflow), strict=True):
                 items[name, stage.function] = max(mean, items.get((name, stage.function), 0.0))
-        self._pool = Pool(self._planned, self.deviations, items) if self.prewarms else None
+        crowded = is_crowded(site, known)
+        self._pool = Pool(self._planned, self.deviations, items, is_crowded=crowded) if self.prewarms else None
         self._promised = -1
 
     def decide(self, view: View) -> Iterator[Action]:

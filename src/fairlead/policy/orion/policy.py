@@ -35,6 +35,7 @@ import numpy as np
 
 from fairlead.model import Configuration, Invocation, Record
 from fairlead.policy.base import Action, Plan, Policy, Site, Start, View
+from fairlead.policy.kit.crowding import is_crowded
 from fairlead.policy.kit.dispatching import Dispatcher, Ranked
 from fairlead.policy.kit.expected import expected_counts
 from fairlead.policy.kit.locality import Locality, keeps_slices
@@ -100,7 +101,8 @@ class Orion(Policy):
         # that run, for longer than a request lasts.
         parts = (Locality(keeps_slices=keeps_slices(site)), self.rounds, least.__getitem__, sizes.__getitem__)
         self._dispatcher = Dispatcher(*parts, prepares=not self.prewarms)
-        self._prewarming = Prewarming(self._expected) if self.prewarms else None
+        deviations = 0.0 if is_crowded(site, known) else 2.0
+        self._prewarming = Prewarming(self._expected, deviations) if self.prewarms else None
         self._plans: dict[int, Sized] = {}  # by request
         self._running: dict[int, Configuration] = {}  # by invocation
         self._instead: dict[tuple[str, Configuration], Ranked] = {}
