@@ -11,7 +11,9 @@ def is_crowded(site: Site, known: Mapping[str, Options]) -> bool:
 
     There the functions wait for vCPUs, not for containers. A container that is started for a short peak holds a vCPU
     for all of its cold start, so it makes the peak longer. Policies start no container for chance alone in that case,
-    only for what is needed on average.
+    only for what is needed on average. On a cluster with devices it is False: there vCPUs are not what is short.
     """
+    if any(node.devices for node in site.cluster.nodes):
+        return False
     held = sum(min((each.vcpus for each in own.configurations), default=0.0) for own in known.values())
     return held > sum(node.vcpus * node.overcommit for node in site.cluster.nodes)
