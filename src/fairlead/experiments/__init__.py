@@ -38,6 +38,16 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.admission_sweep.run",
         14,
     ),
+    "admission-live": Experiment(
+        "Admission control live: a DAG of real models on this machine, up to four times its capacity",
+        "fairlead.experiments.admission_live.run",
+        5,
+    ),
+    "esg-live": Experiment(
+        "ESG live: four workflows of real networks on this machine, ESG, its rivals and `fairlead`",
+        "fairlead.experiments.esg_live.run",
+        14,
+    ),
     "esg-hit-rate": Experiment(
         "ESG and its rivals: hit rate and cost under three objectives and three loads",
         "fairlead.experiments.esg_hit_rate.run",

@@ -8,12 +8,11 @@ from pathlib import Path
 from fairlead.app.describe import describe
 from fairlead.app.load import no_app_in, split_address
 from fairlead.app.manifest import Manifest
-from fairlead.app.scenario import measured_beside, scenario_of
+from fairlead.app.scenario import measured_beside
 from fairlead.calibrate.offered import calls_of
 from fairlead.errors import ConfigError, Fault
 from fairlead.load import Call
 from fairlead.profile.measured import MeasuredProfiles
-from fairlead.workload import Scenario
 
 
 class LiveApp:
@@ -70,11 +69,6 @@ class LiveApp:
         Its deadline is the workflow's objective times `slo_scale`, or `deadline_s` where that is given.
         """
         return calls_of(self.manifest, slo_scale=slo_scale, deadline_s=deadline_s)
-
-    def scenario(self) -> Scenario:
-        """The app as a scenario, with the profile that lies beside it."""
-        profiles = {} if self.measured is None else self.measured.profiles()
-        return scenario_of(self.manifest, profiles=profiles)
 
     @contextmanager
     def environment(self) -> Iterator[None]:

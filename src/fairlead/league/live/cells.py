@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from fairlead.app.prediction import as_served
+from fairlead.app.serving import served_scenario
 from fairlead.calibrate.offered import MOST_OPEN, arrivals_of, given_of
 from fairlead.calibrate.serving import Gateway, ServingError, served
 from fairlead.calibrate.speed import SpeedProbe
@@ -128,8 +128,8 @@ def scenario_under(
     app: LiveApp, policy: str, host: Host | None, parameters: Mapping[str, object] | None = None
 ) -> Scenario:
     """The scenario of an app under a policy, on a machine if that was measured."""
-    scenario = replace(app.scenario(), policy=PolicyChoice(name=policy, parameters=dict(parameters or {})))
-    return scenario if host is None else as_served(scenario, app.manifest, app.measured, host)
+    scenario = served_scenario(app.manifest, app.measured, host)
+    return replace(scenario, policy=PolicyChoice(name=policy, parameters=dict(parameters or {})))
 
 
 def plan_of(

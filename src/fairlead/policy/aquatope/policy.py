@@ -43,6 +43,7 @@ from fairlead.model import Configuration, Invocation
 from fairlead.planning.feasibility import could_run
 from fairlead.policy.aquatope.pool import Pool
 from fairlead.policy.base import Action, Plan, Policy, Site, View
+from fairlead.policy.kit.crowding import is_crowded
 from fairlead.policy.kit.dispatching import Dispatcher, Ranked
 from fairlead.policy.kit.expected import mean_items
 from fairlead.policy.kit.locality import Locality, keeps_slices
@@ -117,7 +118,10 @@ class Aquatope(Policy):
         # The minimum configuration that ESG's dispatcher may take after failures is not used: plans are fixed.
         locality = Locality(keeps_slices=keeps_slices(site))
         sizes = self._sizes().__getitem__
-        self._dispatcher = Dispatcher(locality, maxsize, self._least, sizes, prepares=not self.prewarms)
+        crowded = is_crowded(site, known)
+        self._dispatcher = Dispatcher(
+            locality, maxsize, self._least, sizes, prepares=not self.prewarms, is_crowded=crowded
+        )
         self._trained = dict(self._planned)
         self._functions = site.functions
         self._kinds = frozenset(site.cluster.kinds)
@@ -126,7 +130,7 @@ class Aquatope(Policy):
         for name, workflow in site.workflows.items():
             for stage, mean in zip(workflow.stages, mean_items(workflow), strict=True):
                 items[name, stage.function] = max(mean, items.get((name, stage.function), 0.0))
-        self._pool = Pool(self._planned, self.deviations, items) if self.prewarms else None
+        self._pool = Pool(self._planned, self.deviations, items, is_crowded=crowded) if self.prewarms else None
         self._promised = -1
 
     def decide(self, view: View) -> Iterator[Action]:

@@ -43,17 +43,29 @@ class Pool:
     there is room.
     """
 
-    def __init__(self, planned: Mapping[Queue, Configuration], deviations: float, items: Mapping[Queue, float]) -> None:
-        """Before anything is known, two requests at once are expected, with this many `items` in each queue."""
+    def __init__(
+        self,
+        planned: Mapping[Queue, Configuration],
+        deviations: float,
+        items: Mapping[Queue, float],
+        *,
+        is_crowded: bool = False,
+    ) -> None:
+        """Before anything is known, two requests at once are expected, with this many `items` in each queue.
+
+        Where functions share vCPUs (`is_crowded`), what is needed on average is kept, and one request is expected.
+        """
+        first = 1.0 if is_crowded else _FIRST_REQUESTS
+        self._most_more = 0.0 if is_crowded else _MOST_MORE
         self._queues: dict[Size, list[Queue]] = {}
         self._planned = planned
         for (workflow, function), configuration in planned.items():
             self._queues.setdefault((function, configuration.vgpus), []).append((workflow, function))
         self._demand = {
-            size: _Demand(_FIRST_REQUESTS * max(max(1.0, items[queue] / planned[queue].batch) for queue in queues))
+            size: _Demand(first * max(max(1.0, items[queue] / planned[queue].batch) for queue in queues))
             for size, queues in self._queues.items()
         }
-        self._deviations = deviations
+        self._deviations = 0.0 if is_crowded else deviations
         self._due = 0.0
 
     def wanted(self, size: Size) -> int:
@@ -78,7 +90,7 @@ class Pool:
                 busy = sum(instance.is_ready and not instance.is_idle for instance in there)
                 waiting = sum(view.waiting(*queue) / self._planned[queue].batch for queue in queues)
                 is_short = not any(instance.is_idle for instance in there)
-                self._demand[size].note(busy + min(waiting, _MOST_MORE) if is_short else busy)
+                self._demand[size].note(busy + min(waiting, self._most_more) if is_short else busy)
             held = Counter(instance.node for instance in there)
             open_nodes = set(nodes) - {instance.node for instance in there if not instance.is_ready}
             configuration = self._planned[queues[0]]

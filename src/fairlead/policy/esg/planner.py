@@ -11,6 +11,7 @@ from fairlead.model import Configuration, Invocation, Stage
 from fairlead.planning.search import Method, Search
 from fairlead.planning.split import Split, slo_split
 from fairlead.policy.base import Site, View
+from fairlead.policy.kit.crowding import is_crowded
 from fairlead.policy.kit.dispatching import Ranked
 from fairlead.policy.kit.expected import mean_items
 from fairlead.policy.kit.options import Options, all_options, graph_of, stage_weights
@@ -71,6 +72,7 @@ class Planner:
         self._usable = 1 - headroom
         self._due = refresh_s
         declared = all_options(site)
+        self.is_crowded = is_crowded(site, declared)
         self._stages = {
             (name, stage.name): i
             for name, workflow in site.workflows.items()

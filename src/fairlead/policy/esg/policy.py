@@ -76,7 +76,9 @@ class Esg(Policy):
             self.rounds,
             self._planner.least,
             self._planner.sizes,
-            prepares=not (self.prewarms and holds_slices),  # one more would drive out another
+            # One more would drive out another, or take a vCPU from what runs for as long as it starts.
+            prepares=not (self.prewarms and (holds_slices or self._planner.is_crowded)),
+            is_crowded=self._planner.is_crowded,
         )
         self._warming = Warming(site, self._planner) if self.prewarms else None
 

@@ -14,10 +14,14 @@ _MARGINS = (2.0, 1.0, 0.5, 0.0)  # in standard deviations of a Poisson number
 
 
 class Warming:
-    """Keeps as many containers of the expected size as arrivals of a run's length need, with a margin for chance."""
+    """Keeps as many containers of the expected size as arrivals of a run's length need, with a margin for chance.
+
+    There is no margin where functions share vCPUs (`kit.crowding`).
+    """
 
     def __init__(self, site: Site, planner: Planner) -> None:
         self._planner = planner
+        self._margins = (0.0,) if planner.is_crowded else _MARGINS
         self._counts = {  # of runs per request; which arm of a branch it takes is not known, so that each counts
             (name, stage.name): items * stage.compete
             for name, workflow in site.workflows.items()
@@ -55,7 +59,7 @@ class Warming:
 
     def _margin(self, needs: Mapping[tuple[str, Configuration], float]) -> float:
         """How far above the mean there is room for: containers that keep their slice must not drive each other out."""
-        for margin in _MARGINS:
+        for margin in self._margins:
             held = [
                 configuration.vgpus * _count(busy, margin)
                 for (function, configuration), busy in needs.items()

@@ -45,7 +45,8 @@ class Dispatcher:
 
     `sizes` gives the smallest configuration of each GPU share. With it, nothing is ranked while no container of the
     function is warm where there is room. Without `prepares`, nothing is started in the background: the policy itself
-    sees to what will be missing.
+    sees to what will be missing. Where functions share vCPUs (`is_crowded`), no cold start is waited for while a
+    container of the function is busy, however long its run takes.
     """
 
     def __init__(
@@ -56,12 +57,14 @@ class Dispatcher:
         sizes: Callable[[str], Sequence[Configuration]] | None = None,
         *,
         prepares: bool = True,
+        is_crowded: bool = False,
     ) -> None:
         self._locality = locality
         self._rounds = rounds
         self._least = least
         self._sizes = sizes
         self._prepares = prepares
+        self._is_crowded = is_crowded
         self._blocked: set[str] = set()  # functions of which nothing is warm where there is room, in this call
         self._wanted: dict[Queue, Sequence[Configuration]] = {}  # what was ranked last
         self._turn = 0
@@ -154,7 +157,10 @@ class Dispatcher:
         """Whether to wait for a cold start: if it costs little, or nothing of the function runs or starts."""
         if self._cold_s(view, head.function) <= _COLD_SHARE * (head.deadline - view.now):
             return True
-        return self._hope(head.function) <= view.now
+        if self._hope(head.function) > view.now:
+            return False
+        # A run may take longer than expected. Where vCPUs are short, what has not ended is still hoped for.
+        return not self._is_crowded or all(instance.is_idle for instance in view.instances(head.function))
 
     def _cold_s(self, view: View, function: str) -> float:
         found = self._cold.get(function)

@@ -35,6 +35,7 @@ import numpy as np
 
 from fairlead.model import Configuration, Invocation, Record
 from fairlead.policy.base import Action, Plan, Policy, Site, Start, View
+from fairlead.policy.kit.crowding import is_crowded
 from fairlead.policy.kit.dispatching import Dispatcher, Ranked
 from fairlead.policy.kit.expected import expected_counts
 from fairlead.policy.kit.locality import Locality, keeps_slices
@@ -99,8 +100,9 @@ class Orion(Policy):
         # What is missing is started by rate alone: a container that starts beside a full cluster takes room from those
         # that run, for longer than a request lasts.
         parts = (Locality(keeps_slices=keeps_slices(site)), self.rounds, least.__getitem__, sizes.__getitem__)
-        self._dispatcher = Dispatcher(*parts, prepares=not self.prewarms)
-        self._prewarming = Prewarming(self._expected) if self.prewarms else None
+        crowded = is_crowded(site, known)
+        self._dispatcher = Dispatcher(*parts, prepares=not self.prewarms, is_crowded=crowded)
+        self._prewarming = Prewarming(self._expected, 0.0 if crowded else 2.0) if self.prewarms else None
         self._plans: dict[int, Sized] = {}  # by request
         self._running: dict[int, Configuration] = {}  # by invocation
         self._instead: dict[tuple[str, Configuration], Ranked] = {}

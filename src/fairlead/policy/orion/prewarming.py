@@ -17,10 +17,11 @@ Run = tuple[str, Configuration, float]
 class Prewarming:
     """Keeps as many containers of each size as recent arrivals need, with a margin for chance.
 
-    `expected` gives the runs of a request of a workflow.
+    `expected` gives the runs of a request of a workflow, `deviations` the margin in standard deviations.
     """
 
-    def __init__(self, expected: Callable[[str], Iterable[Run]]) -> None:
+    def __init__(self, expected: Callable[[str], Iterable[Run]], deviations: float = 2.0) -> None:
+        self._deviations = deviations
         self._expected = expected
         self._arrived: deque[tuple[float, str]] = deque()
         self._last = -1
@@ -42,7 +43,7 @@ class Prewarming:
             if not view.profile(function).cold_start_s():
                 continue
             there = sum(instance.vgpus == vgpus for instance in view.instances(function))
-            for _ in range(ceil(busy + 2 * sqrt(busy)) - there):
+            for _ in range(ceil(busy + self._deviations * sqrt(busy)) - there):
                 node = view.place(function, configuration, "fresh", evicts=False)
                 if node is None:
                     break

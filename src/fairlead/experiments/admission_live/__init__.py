@@ -1,0 +1,1 @@
+"""Admission control on real processes."""

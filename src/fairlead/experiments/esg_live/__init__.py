@@ -1,0 +1,1 @@
+"""ESG, its rivals and `fairlead` on real processes."""
