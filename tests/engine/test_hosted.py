@@ -147,7 +147,7 @@ def test_a_scenario_file_has_a_host():
         ("{cores: 2, turns_s: 1}", "host.turns_s: unknown key. Did you mean 'turn_s'"),
         ("{cores: 2, turn_s: -1}", "host.turn_s: must be finite and not negative"),
         ("{cores: 2, wake_s: [2, 1]}", "host.wake_s: must be sorted"),
-        ("{cores: 2, cpu_share: {f: 2}}", "cpu_share.f must be at most 1"),
+        ("{cores: 2, cpu_share: {f: 2}}", "cpu_share.f must be in [0, 1]"),
         ("{cores: 0}", "host.cores: must be at least 1"),
         ("{machine: nowhere.json}", "nowhere.json: cannot be read"),
     ],
@@ -155,3 +155,36 @@ def test_a_scenario_file_has_a_host():
 def test_a_faulty_host_is_refused_by_name(host, fault):
     with pytest.raises(ConfigError, match=fault.replace(".", r"\.")):
         parse_scenario(f"{DOCUMENT}host: {host}", "x")
+
+
+def test_a_run_takes_longer_by_what_was_seen_when_it_was_served():
+    """1 s alone: half of it more, and 0.25 s whatever its size."""
+    host = Host(cores=9, run_s={"f": 0.25}, run_share={"f": 0.5})
+    assert seen(simulate(on(host, 0.0), Fifo())) == [1.0 * 1.5 + 0.25]
+
+
+def test_a_slower_cpu_stretches_computing_and_not_waiting():
+    """Of 1 s the function computes 0.4 s; the gateway reads for 0.1 s."""
+    host = Host(cores=9, request_s=0.1, cpu_share={"f": 0.4}, slowness=2.0)
+    assert seen(simulate(on(host, 0.0), Fifo())) == [0.2 + 0.6 + 0.8]
+
+
+def test_speed_follows_the_probe():
+    host = Host(cores=2, spin_s=0.001)
+    assert host.now(0.001).slowness == 1.0
+    assert host.now(0.002).slowness == pytest.approx(2**0.9)
+    assert host.now(None) is host
+    assert Host(cores=2).now(0.002).slowness == 1.0
+
+
+def test_a_decision_takes_longer_the_more_waits():
+    """Three come in turn. When the first ends, the second starts and the third waits: its answer leaves 0.1 s later."""
+    host = Host(cores=9, decision_waiting_s={"Fifo": 0.1})
+    recording = simulate(on(host, 0.0, 0.5, 0.5), Fifo())
+    assert seen(recording)[0] == 1.1
+
+
+def test_a_load_generator_sends_no_more_than_it_may_have_open():
+    recording = simulate(on(Host(cores=9, max_sent=2), 0.0, 0.1, 0.2, 5.0), Fifo())
+    outcomes = recording.requests.sort("request")["outcome"].to_list()
+    assert outcomes == ["completed", "completed", "rejected", "completed"]

@@ -1,0 +1,114 @@
+"""What a rehearsal makes of a simulation: steps of its fit, and the arms and items that were seen."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from fairlead.app.describe import describe
+from fairlead.calibrate.offered import calls_of
+from fairlead.calibrate.rehearse import Rehearsal, Rehearsed, _corrected, _simulated, fit_rehearsal
+from fairlead.calibrate.speed import SpeedProbe, mean_of
+from fairlead.errors import ConfigError
+from fairlead.load import Call
+from fairlead.profile import Host
+from fairlead.profile.measured import Machine as MeasuredMachine
+from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, Point, Served, parse_measured, write_measured
+from fairlead.testing import cluster, declared, scenario
+
+
+def load(run_s, gateway_cpu_s=1.0, rate_rps=10.0, refused=0, in_time=1.0):
+    return Rehearsed(
+        rate_rps=rate_rps,
+        gateway_cpu_s=gateway_cpu_s,
+        runs={"f": 100},
+        sizes={"f": 1.0},
+        run_s={"f": run_s},
+        in_time=in_time,
+        refused=refused,
+    )
+
+
+START = Served(capacity_rps=10.0, rates_rps=(2.5, 15.0), cold_factor=1.0)
+
+
+def made(host=None):
+    one = scenario(declared(0.010), arrivals=[], on=cluster(vcpus=2))
+    functions = {name: structs.replace(function, warm=1) for name, function in one.functions.items()}
+    return replace(one, functions=functions, host=host or Host(cores=2, request_s=1e-4, answer_s=1e-4))
+
+
+def test_one_step_makes_good_four_fifths_of_a_difference():
+    found = _corrected(made(), START, [load(0.013)] * 3, [load(0.012)] * 3)
+    assert found.run_s["f"] + found.run_share["f"] * 0.010 == pytest.approx(0.8 * 0.001)
+
+
+def test_a_jam_in_the_simulation_is_not_taken_for_the_time_of_a_run():
+    """The simulated run takes 1 s instead of 13 ms: no more than 0.3 of the real one is taken off."""
+    found = _corrected(made(), START, [load(0.013)] * 3, [load(1.0)] * 3)
+    assert found.run_share["f"] * 0.010 == pytest.approx(-0.8 * 0.3 * 0.013)
+
+
+def test_the_gateway_follows_the_high_load_and_its_pauses_the_light_one():
+    real = [load(0.01, 1.1), load(0.01, 2.0), load(0.01, 2.0)]
+    found = _corrected(made(), START, real, [load(0.01, 1.0), load(0.01, 2.0), load(0.01, 2.0)])
+    assert found.gateway == pytest.approx(1.0)
+    assert found.cold_factor == pytest.approx(2 * (1 + 0.8 * 0.1) - 1)
+
+
+def test_a_fit_finds_what_a_simulated_machine_takes_longer():
+    """Loads of which a simulation says how long they take are rehearsed: the fit finds its way back to them."""
+    truth = Host(cores=2, request_s=1e-4, answer_s=1e-4, run_s={"f": 0.004})
+    workflow = next(iter(made().workflows))
+    calls = (Call(name=workflow, path="/", deadline_s=1.0),)
+    empty = Rehearsal(calls=calls, capacity_rps=100.0, loads=(), arms={}, items={})
+    loads = tuple(_simulated(made(), truth, empty, load(0.0, rate_rps=rate))[0] for rate in (20.0, 60.0, 120.0))
+    rehearsed = structs.replace(empty, loads=loads)
+    found = fit_rehearsal(made(), rehearsed)
+    again = found.host(made().host)
+    assert again.run_s["f"] + again.run_share["f"] * 0.010 == pytest.approx(0.004, rel=0.1)
+    assert max(abs(each) for each in found.off) < 0.02
+
+
+def test_what_was_served_is_kept_in_the_profile_of_an_app(tmp_path):
+    served = structs.replace(START, run_s={"f": 0.001}, arms={"main": {"b": 0.25}}, decision_s={"fifo": (1e-5, 1e-8)})
+    profiles = MeasuredProfiles(
+        app="a",
+        machine=MeasuredMachine(cpu="some", cores=2, limits="affinity"),
+        functions={"f": MeasuredFunction(points=(Point(mean_s=0.01),))},
+        served=served,
+    )
+    write_measured(profiles, tmp_path / "a.json")
+    content = (tmp_path / "a.json").read_bytes()
+    assert parse_measured(content, "a.json").served == served
+    with pytest.raises(ConfigError, match="served"):
+        parse_measured(content.replace(b'"capacity_rps"', b'"capacity"'), "a.json")
+
+
+def test_a_machine_as_it_serves_an_app():
+    host = structs.replace(START, gateway=2.0, refusal_s=0.5, arms={"w": {"b": 0.0}}).host(Host(cores=2, turn_s=0.1))
+    assert (host.turn_s, host.refusal_s, host.cold_factor, host.arms) == (0.2, 0.5, 1.0, {"w": {"b": 0.0}})
+
+
+def test_the_slowest_twentieth_does_not_count():
+    assert mean_of([1.0] * 19 + [100.0]) == 1.0
+    assert mean_of([3.0]) == 3.0
+
+
+def test_a_probe_tells_how_long_its_computation_takes():
+    with SpeedProbe() as probe:
+        time.sleep(0.5)
+    assert probe.spin_s is not None
+    assert 0 < probe.spin_s < 1
+
+
+def test_each_workflow_of_an_app_is_called_with_its_example(tmp_path):
+    file = tmp_path / "two.py"
+    file.write_text(
+        "from fairlead import App\napp = App('two')\n\n\n@app.function\ndef f(x):\n    return x\n\n\n"
+        "app.workflow('a', f, slo='1s', example=[1])\napp.workflow('b', f, slo='2s')\n"
+    )
+    first, second = calls_of(describe(file), slo_scale=0.5)
+    assert (first.path, first.body, first.deadline_s) == ("/v1/workflows/two.a", b'{"input":[1]}', 0.5)
+    assert (second.body, second.deadline_s) == (b'{"input":null}', 1.0)
