@@ -21,8 +21,6 @@ MAX_OPEN = 10_000
 """Requests that `fairlead serve` has open at once, if nothing is said."""
 MAX_SENT = 1_000_000
 _FOLLOWS = 0.9  # elasticity of the CPU time of gateway and functions (docs/design/prediction.md)
-    0.4  # elasticity: CPU time of gateway and functions over that of the computation, by docs/design/prediction.md
-)
 
 GATEWAY_TIMES = ("request_s", "turn_s", "send_s", "end_s", "invocation_s", "answer_s", "refusal_s", "mb_s")
 _TIMES = (
