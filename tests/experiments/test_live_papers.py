@@ -7,7 +7,7 @@ from fairlead.experiments import admission_live, esg_live
 from fairlead.experiments.admission_live import run as admission
 from fairlead.experiments.cases import read_settings
 from fairlead.experiments.esg_live import run as esg
-from fairlead.experiments.live_apps import APPS, MissingAppError, Setting, busy_note, compare, find_app
+from fairlead.experiments.live_apps import Setting, busy_note, compare
 from fairlead.experiments.rows import from_csv, to_csv
 from fairlead.league.live import Decisions, Figures, LiveCell
 
@@ -39,19 +39,6 @@ def cell(policy="esg", in_time=80, *, cost_usd=0.01, p99_s=0.002, refused=None, 
 
 
 # --- apps and order -------------------------------------------------------------------------------------------------
-
-
-def test_an_app_that_is_not_there_is_missed_in_words(tmp_path, monkeypatch):
-    monkeypatch.setenv(APPS, str(tmp_path))
-    with pytest.raises(MissingAppError, match="part of the repository, not of the package"):
-        find_app("esg")
-
-
-def test_the_variable_says_where_apps_are(tmp_path, monkeypatch):
-    (tmp_path / "esg").mkdir()
-    (tmp_path / "esg" / "app.py").write_text("")
-    monkeypatch.setenv(APPS, str(tmp_path))
-    assert find_app("esg") == tmp_path / "esg"
 
 
 def test_policies_go_round_from_repeat_to_repeat_and_cells_stay_in_the_order_of_the_seeds():

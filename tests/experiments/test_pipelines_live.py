@@ -2,7 +2,6 @@
 
 import pytest
 
-from fairlead.errors import FairleadError
 from fairlead.experiments import shipped_apps
 from fairlead.experiments.cases import read_settings
 from fairlead.experiments.pipelines_live.asking import in_turn
@@ -51,7 +50,9 @@ def test_the_same_digits_are_drawn_for_every_variant_and_others_in_the_next_repe
 
 def test_apps_that_are_not_there_are_told_with_how_to_get_them(monkeypatch, tmp_path):
     monkeypatch.setenv("FAIRLEAD_APPS", str(tmp_path))
-    with pytest.raises(FairleadError, match=r"'pipelines' is not in .*export FAIRLEAD_APPS=CLONE/examples/apps"):
+    with pytest.raises(
+        shipped_apps.MissingAppError, match=r"'pipelines' was not found in .*export FAIRLEAD_APPS=CLONE/examples/apps"
+    ):
         shipped_apps.app_folder("pipelines")
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "app.py").write_text("")

@@ -4,12 +4,11 @@ import polars as pl
 import pytest
 
 from fairlead.app import App
-from fairlead.errors import FairleadError
 from fairlead.experiments import committed_experiment
 from fairlead.experiments.cases import read_settings
 from fairlead.experiments.rows import committed_rows
 from fairlead.experiments.without_profile.run import judge, row
-from fairlead.experiments.without_profile.serving import APPS, Served, arrivals, body_of, find_apps, in_time
+from fairlead.experiments.without_profile.serving import Served, arrivals, body_of, in_time
 
 PACKAGE = "fairlead.experiments.without_profile"
 SETTINGS = read_settings(PACKAGE)
@@ -92,15 +91,6 @@ def test_without_committed_rows_nothing_is_claimed():
     assert len(committed.claims) == (2 if committed.rows else 0)
     assert list(judge([])) == []
     assert committed_rows("fairlead.experiments.scenarios") == []  # a package without rows
-
-
-def test_apps_that_are_not_there_are_named(tmp_path, monkeypatch):
-    monkeypatch.setenv(APPS, str(tmp_path))
-    with pytest.raises(FairleadError, match=r"The apps tickets are not in .*They come with the repository"):
-        find_apps(["tickets"])
-    (tmp_path / "tickets").mkdir()
-    (tmp_path / "tickets" / "app.py").touch()
-    assert find_apps(["tickets"]) == {"tickets": tmp_path / "tickets"}
 
 
 def test_requests_are_the_examples_in_json():

@@ -1,64 +1,15 @@
-"""Shipped apps in live experiments: found in the repository, copied and profiled, then served under each policy."""
+"""Shipped apps in live experiments: served under each policy with the same arrivals, and what rows have in common."""
 
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
-from fairlead.errors import FairleadError
 from fairlead.experiments.cases import Progress
 from fairlead.experiments.rows import columns
 from fairlead.league.live import LiveApp, LiveCell
 
-APPS = "FAIRLEAD_APPS"
-"""Variable that names the folder of the shipped apps, where it is not found otherwise."""
-
 BUSY = 0.15
 """Share of the CPUs in use by others from which on a claim says that it says little."""
-
-_BESIDE = Path(__file__).parents[3] / "examples" / "apps"  # of an editable install
-
-
-class MissingAppError(FairleadError):
-    """The shipped apps are not here: they are part of the repository, not of the package."""
-
-
-def find_app(name: str) -> Path:
-    """Gives the folder of a shipped app: below FAIRLEAD_APPS, the current folder, or the clone that is installed.
-
-    Raises:
-        MissingAppError: It is in none of them.
-    """
-    given = os.environ.get(APPS)
-    places = [Path(given)] if given else [Path("examples", "apps"), _BESIDE]
-    for place in places:
-        if (place / name / "app.py").is_file():
-            return (place / name).resolve()
-    looked = " or ".join(str(place / name) for place in places)
-    raise MissingAppError(
-        f"The app {name!r} was not found in {looked}. It is part of the repository, not of the package: run this in a "
-        f"clone, or set {APPS} to the clone's examples/apps."
-    )
-
-
-def prepare_app(name: str, folder: Path) -> Path:
-    """Copies a shipped app below `folder` and profiles the copy, so that the clone stays as it is; gives the copy.
-
-    Raises:
-        MissingAppError: It is not here.
-        FairleadError: It cannot be profiled.
-    """
-    copy = folder / name
-    shutil.copytree(find_app(name), copy, ignore=shutil.ignore_patterns("__pycache__", "*.profile.json"))
-    command = [sys.executable, "-m", "fairlead", "profile", str(copy)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise FairleadError(f"The app {name!r} could not be profiled: {done.stderr.strip()[-500:]}")
-    return copy
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from tempfile import TemporaryDirectory
 
 from fairlead.experiments.cases import Progress, read_settings
 from fairlead.experiments.claims import Claim, above, at_least, at_most, decide, paired
-from fairlead.experiments.live_apps import Setting, busy_note, compare, figures, prepare_app
+from fairlead.experiments.live_apps import Setting, busy_note, compare, figures
 from fairlead.experiments.reproduction import Reproduction
 from fairlead.experiments.rows import Rows, columns, measured, quotient, select, values_of
+from fairlead.experiments.shipped_apps import profiled_copy
 from fairlead.league.live import LiveApp, LiveCell, measure_capacity, run_cell
 
 ADMISSION, FIFO, CLOCKWORK, OURS = "dag-admission", "fifo", "clockwork", "fairlead"
@@ -22,7 +23,7 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     loads, seeds, seconds = (settings[f"quick_{key}" if quick else key] for key in ("loads", "seeds", "seconds"))
     with TemporaryDirectory(prefix="fairlead-admission-live-") as folder:
         progress(0.0, "profiling the app")
-        app = LiveApp(prepare_app(settings["app"], Path(folder)))
+        app = LiveApp(profiled_copy(settings["app"], Path(folder)))
         capacity_rps = measure_capacity(app, seconds=settings["capacity_s"])
         asked = [
             Setting(name=load, app=app, rate_rps=share * capacity_rps, labels={"load": load})

@@ -8,9 +8,10 @@ from tempfile import TemporaryDirectory
 from fairlead.errors import FairleadError
 from fairlead.experiments.cases import Progress, Settings, read_settings
 from fairlead.experiments.claims import Claim, at_least, at_most, below, decide, paired
-from fairlead.experiments.live_apps import Setting, busy_note, compare, figures, prepare_app
+from fairlead.experiments.live_apps import Setting, busy_note, compare, figures
 from fairlead.experiments.reproduction import Reproduction
 from fairlead.experiments.rows import Rows, columns, measured, quotient, select, values_of
+from fairlead.experiments.shipped_apps import profiled_copy
 from fairlead.league.live import LiveApp, LiveCell, measure_capacity, run_cell
 
 ESG, OURS = "esg", "fairlead"
@@ -27,7 +28,7 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     loads = chosen_loads(settings, os.environ.get(LOADS))
     with TemporaryDirectory(prefix="fairlead-esg-live-") as folder:
         progress(0.0, "profiling the app")
-        path = prepare_app(settings["app"], Path(folder))
+        path = profiled_copy(settings["app"], Path(folder))
         capacity_rps = measure_capacity(LiveApp(path), seconds=settings["capacity_s"])
         asked = [
             Setting(

@@ -10,7 +10,8 @@ from fairlead.experiments.cases import Progress, read_settings
 from fairlead.experiments.claims import Claim, at_most, decide, paired
 from fairlead.experiments.reproduction import Reproduction
 from fairlead.experiments.rows import Rows, select
-from fairlead.experiments.without_profile.serving import Served, capacity_rps, find_apps, prepare, serve
+from fairlead.experiments.shipped_apps import app_folder, profiled_copy
+from fairlead.experiments.without_profile.serving import Served, capacity_rps, serve
 
 _NOT_PUBLISHED = "not published"
 
@@ -20,15 +21,16 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     settings: dict[str, Any] = dict(read_settings(__package__))
     if quick:
         settings |= settings["quick"]
-    folders = find_apps(settings["apps"])
+    for name in settings["apps"]:
+        app_folder(name)  # all of them, before anything runs
     repeats = settings["repeats"]
     rows: list[dict[str, object]] = []
-    steps, done = len(folders) * (1 + repeats), 0
+    steps, done = len(settings["apps"]) * (1 + repeats), 0
     with TemporaryDirectory(prefix="fairlead-without-profile-") as folder:
         state = Path(folder) / "state"
-        for name, source in folders.items():
+        for name in settings["apps"]:
             progress(done / steps, f"measuring {name}")
-            app = prepare(source, Path(folder), settings["profile_budget"])
+            app = profiled_copy(name, Path(folder), budget=settings["profile_budget"]) / "app.py"
             capacity = capacity_rps(app, state, settings)
             rate_rps = settings["load"] * capacity
             done += 1

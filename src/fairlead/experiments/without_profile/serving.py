@@ -1,12 +1,8 @@
 """One app, served for real with or without its profile: its capacity, and what came of the first requests."""
 
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from importlib.resources import files
 from pathlib import Path
 
 import msgspec
@@ -20,9 +16,6 @@ from fairlead.errors import FairleadError
 from fairlead.experiments.live_bench import busy_share, serving
 from fairlead.load import Closed, Listed, LoadResult, Plan, run_load
 from fairlead.report.live import read_live_run
-
-APPS = "FAIRLEAD_APPS"
-"""Names the folder with the apps, where that is not the repository's `examples/apps`."""
 
 _WARM_UP_S = 2.0
 _PATIENT_S = 60.0  # a deadline that nothing misses: a capacity is of answers, not of refusals
@@ -38,32 +31,6 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
     in_time: tuple[bool, ...]
     busy: float
-
-
-def find_apps(names: Sequence[str]) -> dict[str, Path]:
-    """The folders of these apps. FairleadError if they are not there: they come with the repository only."""
-    given = os.environ.get(APPS)
-    beside = Path(str(files("fairlead"))).parents[1]  # the root of a checkout
-    places = [Path(given)] if given else [Path("examples/apps"), beside / "examples" / "apps"]
-    for place in places:
-        if all((place / name / "app.py").is_file() for name in names):
-            return {name: (place / name).resolve() for name in names}
-    looked = " and ".join(str(place) for place in places)
-    raise FairleadError(
-        f"The apps {', '.join(names)} are not in {looked}. They come with the repository: run this from a checkout, or "
-        f"name the folder in {APPS}."
-    )
-
-
-def prepare(app: Path, folder: Path, budget: str) -> Path:
-    """A copy of an app's folder with a profile measured now; gives its app file."""
-    copy = folder / app.name
-    shutil.copytree(app, copy, ignore=shutil.ignore_patterns("*.profile.json", "__pycache__"))
-    command = [sys.executable, "-m", "fairlead", "profile", str(copy / "app.py"), "--budget", budget, "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise FairleadError(f"{app.name} could not be measured: {done.stderr.strip()}")
-    return copy / "app.py"
 
 
 def capacity_rps(app: Path, state: Path, settings: Mapping[str, object]) -> float:
