@@ -169,6 +169,8 @@ def _latency(profile: Profile) -> dict[str, object]:
         "cold_start_s": cold_start,
         "noise": profile.noise,
     }
+    if profile.assumed_most_s is not None:
+        found["assumed_most_s"] = profile.assumed_most_s
     return found if profile.bias == 1 else found | {"bias": profile.bias}
 
 

@@ -69,6 +69,7 @@ class FunctionSettings(TypedDict, total=False):
     gpu_sensitivity: float
     pressure_curves: Mapping[str, tuple[tuple[float, float], ...]]
     overhead_s: float
+    assumed_most_s: float
 
 
 class ScenarioSettings(TypedDict, total=False):

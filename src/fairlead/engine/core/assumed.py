@@ -1,8 +1,10 @@
 """Belief in a function that nobody measured: the first runs count for more than what was assumed.
 
 A measured time is corrected slowly, since it is worth as much as ten runs. An assumption is worth none: the first run
-of a configuration takes its place. What was seen in some configurations is carried over to those not seen yet, by the
-line through the two nearest batch sizes, or in proportion to what was assumed.
+of a configuration takes its place. What was seen in some configurations is carried over to those not seen yet: between
+two batch sizes by the line through them, beyond them in proportion to what was assumed, which is little for each
+further invocation. So larger batches are tried, and one run shows what they take; a line through noisy times might
+forbid them for good.
 
 Until ten runs were seen, no configuration is believed to take longer than a limit that leaves its requests in time. A
 policy that refuses what would be late would otherwise never see a run again after a first one that took long by chance,
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 _TRIES = 10  # runs before a belief may exceed the limit
 _MEMORY = 50  # runs of a configuration that are remembered
 _CARRIED = 200  # runs after which nothing is carried over any more, as it costs time with many configurations
-_LEAST = 0.5  # of the least time seen: what a line may lead to
 
 
 class Assumed:
@@ -64,12 +65,14 @@ class Assumed:
         """What an unseen configuration takes, by those that were seen; as assumed if none was."""
         if not self._seen:
             return declared_s
-        alike = {c: s for c, s in self._seen.items() if (c.vcpus, c.vgpus) == (wanted.vcpus, wanted.vgpus)}
-        sizes = sorted({c.batch: s for c, s in alike.items()}.items(), key=lambda each: abs(each[0] - wanted.batch))
-        if len(sizes) > 1:
-            (one, one_s), (two, two_s) = sizes[:2]
-            line_s = one_s + (two_s - one_s) * (wanted.batch - one) / (two - one)
-            return max(line_s, _LEAST * min(one_s, two_s))
-        nearest = min(alike or self._seen, key=lambda c: (abs(c.batch - wanted.batch), abs(c.vcpus - wanted.vcpus)))
+        alike = {c.batch: c for c in self._seen if (c.vcpus, c.vgpus) == (wanted.vcpus, wanted.vgpus)}
+        below = max((size for size in alike if size < wanted.batch), default=None)
+        above = min((size for size in alike if size > wanted.batch), default=None)
+        if below is not None and above is not None:
+            low_s, high_s = self._seen[alike[below]], self._seen[alike[above]]
+            return low_s + (high_s - low_s) * (wanted.batch - below) / (above - below)
+        nearest = min(
+            alike.values() or self._seen, key=lambda c: (abs(c.batch - wanted.batch), abs(c.vcpus - wanted.vcpus))
+        )
         assumed_s = next((b.declared_s for b in self._beliefs if b.configuration == nearest), 0.0)
         return self._seen[nearest] * (declared_s / assumed_s if 0 < assumed_s < inf else 1.0)

@@ -52,6 +52,7 @@ _PROFILE: dict[str, Check] = {
     "pressure": number,
     "gpu_sensitivity": number,
     "overhead_s": number,
+    "assumed_most_s": number_or_inf,
 }
 _LAW: dict[str, Check] = {
     "t1_s": number,
