@@ -2,7 +2,7 @@
 
 It sleeps until there is something to do, takes a while to wake, and then does one step after the other. Each step takes
 CPU time and has its effect when it ends. After a pause its code is out of the caches, and its steps take longer until
-it sleeps again.
+it sleeps again, or has been at work for as long as it takes to leave the caches.
 """
 
 from collections import deque
@@ -29,7 +29,20 @@ class Process:
         more: Called with the instant when all steps are done, for more of them; none if there is nothing to do.
     """
 
-    __slots__ = ("_at", "_cores", "_factor", "_host", "_key", "_luck", "_more", "_slept", "cpu_s", "is_asleep", "steps")
+    __slots__ = (
+        "_at",
+        "_cores",
+        "_factor",
+        "_host",
+        "_key",
+        "_luck",
+        "_more",
+        "_slept",
+        "_warm",
+        "cpu_s",
+        "is_asleep",
+        "steps",
+    )
 
     def __init__(
         self,
@@ -48,6 +61,7 @@ class Process:
         self._more = more
         self._factor = 1.0
         self._slept = -inf  # since when it sleeps
+        self._warm = inf  # from when on its code is in the caches, whatever its last pause was
         self.is_asleep = True
         self.cpu_s = 0.0  # used so far
         self.steps: deque[Step] = deque()
@@ -58,6 +72,7 @@ class Process:
             self.is_asleep = False
             cold = 1 + self._host.cold_factor * self._host.coldness(now - self._slept)
             self._factor = cold * self._host.slowness
+            self._warm = now + (self._host.cold_after_s or inf)
             self._at(now + self._host.wakes_s(self._luck(), is_busy=self._cores.is_full), self._next)
 
     def _next(self, now: float) -> None:
@@ -70,7 +85,7 @@ class Process:
                     return
             cpu_s, call = self.steps.popleft()
             if cpu_s > 0:
-                cpu_s *= self._factor
+                cpu_s *= self._factor if now < self._warm else self._host.slowness
                 self.cpu_s += cpu_s
                 self._cores.begin(now, self._key, cpu_s, 1.0, partial(self._end, call))
                 return

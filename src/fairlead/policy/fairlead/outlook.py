@@ -363,6 +363,8 @@ class Outlook:
         self._loaded: tuple[list[float], Pair, float] = ([], (0.0, 0.0), 0.0)  # the load, and for what
         self.rates = dict.fromkeys(menus, 0.0)
         self.busy: dict[tuple[str, float], tuple[float, int]] = {}
+        self.filled: dict[str, float] = {}  # by function: instances that are busy on average if all batches are full
+        self.spare_s: dict[str, float] = {}  # by function: how long its runs can wait for an instance, per stage
         self._since: float | None = None
         self._is_first = True
         self.version = 0  # of the model, one more with every refresh
@@ -458,18 +460,23 @@ class Outlook:
         surcharges = self.supply.usd_per_s * (self.prices - 1)
         self._use: Reals = np.zeros(2)
         busy: dict[tuple[str, float], tuple[float, int]] = {}
+        filled: dict[str, float] = {}
+        spare: dict[str, float] = {}
         for flow in self.flows.values():
             if not flow.can_run:
                 continue
             flow.tabulate(surcharges, self.rates)
             self._use = self._use + flow.rate * flow.use
+            spare_s = max(0.0, flow.slo_s - flow.fastest_s) / len(flow.backwards) if flow.rate else inf
             for step in flow.backwards:
                 menu, option = step.menu, step.option
                 key = (menu.name, menu.vgpus_each[option])
-                each_s = max(menu.ran_s, menu.means_s[option] / menu.members[option])
-                number = flow.rate * step.visits * each_s
-                busy[key] = (busy.get(key, (0.0, 0))[0] + number, option)
-        self.busy = busy
+                least_s = menu.means_s[option] / menu.members[option]
+                runs = flow.rate * step.visits
+                busy[key] = (busy.get(key, (0.0, 0))[0] + runs * max(menu.ran_s, least_s), option)
+                filled[menu.name] = filled.get(menu.name, 0.0) + runs * least_s
+                spare[menu.name] = min(spare.get(menu.name, inf), spare_s)
+        self.busy, self.filled, self.spare_s = busy, filled, spare
         self._used: list[float] = self._use.tolist()
 
     def _share_out(self) -> None:

@@ -5,7 +5,7 @@ started ahead where the plan has fewer than it needs, and may drive out idle ins
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from math import ceil, inf, sqrt
+from math import ceil, exp, inf, sqrt
 
 from fairlead.model import Instance
 from fairlead.policy.base import Action, Counts, Retire, View, Warm
@@ -186,8 +186,8 @@ class Warming:
         """Whether a start on a node is worth less than what it keeps instances that are warm there from answering.
 
         Without an instance of the function none of its requests is answered, so the first start is never in the way.
-        A start is worth the share of the time in which the new instance is used beside those that are there, as long as
-        the load lasts. Until it is ready it takes away what functions that have instances nowhere else need. How long
+        A start is worth the share of the time in which the new instance is used beside those that are there, by requests
+        that could not wait for one of these, as long as the load lasts. Until it is ready it takes away what functions that have instances nowhere else need. How long
         that will be is known badly, so no other start is added to one that takes room from warm instances, and none
         keeps a function from running at all, unless the function of the start is always short of instances.
         """
@@ -208,7 +208,17 @@ class Warming:
         busy = self._outlook.busy.get((menu.name, share), (0.0, 0))[0] / max(1.0, self._outlook.load)
         if any(starts) or (stops and busy <= there):
             return True
-        return chance_above(there, busy) * min(menu.function.keep_alive_s, LASTING_S) <= blocked * menu.cold_s
+        used = chance_above(there, busy) * self._chance_of_lateness(menu, option, there)
+        return used * min(menu.function.keep_alive_s, LASTING_S) <= blocked * menu.cold_s
+
+    def _chance_of_lateness(self, menu: Menu, option: int, there: int) -> float:
+        """The probability that a run which finds all instances of its function busy waits longer than it can.
+
+        By the tail of an M/M/c queue. As instances are busy, batches fill: so they are counted as full.
+        """
+        free = there - self._outlook.filled[menu.name]
+        spare_s = self._outlook.spare_s[menu.name]
+        return exp(-free * spare_s / menu.means_s[option]) if free > 0 else 1.0
 
     def _needs(self, node: str) -> tuple[Pair, Pair]:
         """What functions that have instances only on this node need, with room for a whole run; and their largest run.
