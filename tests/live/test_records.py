@@ -368,6 +368,7 @@ EVENTS = st.one_of(
     st.builds(ev.ResizeRefused, WHOLE, NUMBERS),
     st.builds(ev.NodeChanged, TEXTS, NUMBERS, NUMBERS, st.none() | st.just((Device(vgpus=7.0, sharing="mig"),))),
     st.builds(ev.InstanceAdopted, WHOLE, TEXTS, SIZES, TEXTS, st.integers(-1, 3)),
+    st.builds(ev.Recalled, WHOLE, TEXTS, WHOLE, OUTCOMES),
 )
 
 
@@ -399,6 +400,7 @@ def _one_of_each() -> list[ev.Event]:
         [13, "n", 0.5, 1.5, None],
         [14, 1, "f", {"vcpus": 1.0}, "n", -1],
         [15, "n", "close"],
+        [16, 1, "s", 0, {"ok": True}],
     ]
     return decode_instant([0.0, rest])[1]
 

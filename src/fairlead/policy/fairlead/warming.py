@@ -186,10 +186,11 @@ class Warming:
         """Whether a start on a node is worth less than what it keeps instances that are warm there from answering.
 
         Without an instance of the function none of its requests is answered, so the first start is never in the way.
-        A start is worth the share of the time in which the new instance is used beside those that are there, by requests
-        that could not wait for one of these, as long as the load lasts. Until it is ready it takes away what functions that have instances nowhere else need. How long
-        that will be is known badly, so no other start is added to one that takes room from warm instances, and none
-        keeps a function from running at all, unless the function of the start is always short of instances.
+        A start is worth the share of the time in which the new instance is used beside those that are there, by
+        requests that could not wait for one of these, as long as the load lasts. Until it is ready it takes away what
+        functions that have instances nowhere else need. How long that will be is known badly, so no other start is
+        added to one that takes room from warm instances, and none keeps a function from running at all, unless the
+        function of the start is always short of instances.
         """
         held, share = menu.held_by[option], menu.vgpus_each[option]
         if not any(one.ready + one.starting for one in self._count(view, menu.name)):
