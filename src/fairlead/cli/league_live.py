@@ -151,8 +151,7 @@ def _profile(apps: Sequence[LiveApp], policies: Sequence[str], *, is_quiet: bool
     """As `fairlead profile --host APP` does, the machine once."""
     for place, app in enumerate(apps):
         with app.environment():
-            timed = [policy for policy in policies if policy != "fifo"]
-            profile(app.path, is_host=place == 0, policies=timed if place == 0 else None, is_silent=is_quiet)
+            profile(app.path, is_host=place == 0, is_served=place > 0, policies=list(policies), is_silent=is_quiet)
         app.reload()
 
 

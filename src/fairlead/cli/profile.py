@@ -56,6 +56,14 @@ def profile(
             "With an app, it is also served for some seconds, so that predictions of it are right.",
         ),
     ] = False,
+    is_served: Annotated[
+        bool,
+        typer.Option(
+            "--serve",
+            help="Serve the app for some seconds too, so that predictions of it are right. --host does so as well; "
+            "this takes the machine as it was measured before.",
+        ),
+    ] = False,
     machine: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where the machine's profile goes. Default: the user's data folder."),
@@ -85,8 +93,10 @@ def profile(
     is_silent: Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")] = False,
 ) -> None:
     """Measure the functions of an app on this machine: cold start, warm latency, memory."""
-    if not is_host and (machine is not None or policies):
-        raise UsageError("--machine and --policy go with --host, which measures the machine.")
+    if not is_host and not is_served and (machine is not None or policies):
+        raise UsageError("--machine and --policy go with --host, which measures the machine, or with --serve.")
+    if is_served and not is_host and not (machine or machine_file()).is_file():
+        raise UsageError("--serve needs the profile of this machine, and there is none. Use --host, which measures it.")
     if is_host:
         _measure_host(machine or machine_file(), policies or POLICIES, is_silent)
         if app is None:
@@ -105,8 +115,9 @@ def profile(
     measured = _merged(measurement.profiles, kept, snapshot)
     if measured.functions:
         write_measured(measured, target)
-        if is_host and not measurement.skipped:
-            measured = _rehearse(app, target, machine or machine_file(), measured, is_silent)
+        if (is_host or is_served) and not measurement.skipped:
+            known = machine or machine_file()
+            measured = _rehearse(app, target, known, measured, policies or catalogue().general(), is_silent)
             write_measured(measured, target)
         if figure is not None:
             figure.write_text(profile_figure(measured), encoding="utf-8", newline="\n")
@@ -146,7 +157,9 @@ def _measure_host(target: Path, policies: Sequence[str], is_quiet: bool) -> None
         warn(f"Others used {found.others_share:.0%} of the CPUs meanwhile, and predictions will be for such a machine.")
 
 
-def _rehearse(app: str, target: Path, machine: Path, measured: MeasuredProfiles, is_quiet: bool) -> MeasuredProfiles:
+def _rehearse(
+    app: str, target: Path, machine: Path, measured: MeasuredProfiles, policies: Sequence[str], is_quiet: bool
+) -> MeasuredProfiles:
     """The profile with what serving the app for some seconds showed; as it was, with a warning, where that failed."""
     file, name = split_address(app)
     address = Path(f"{file.resolve()}:{name}" if name else file.resolve())
@@ -162,7 +175,7 @@ def _rehearse(app: str, target: Path, machine: Path, measured: MeasuredProfiles,
             found = fit_rehearsal(
                 scenario,
                 seen,
-                catalogue().general(),
+                policies,
                 lambda share, doing: progress.reach(0.6 + 0.4 * share, doing),
             )
     except ServingError as error:
