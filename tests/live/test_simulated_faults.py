@@ -75,6 +75,12 @@ def test_what_a_seed_once_broke_stays_mended(seed, deploys):
     assert not outcome.violations, outcome.report()
 
 
+@pytest.mark.parametrize("seed", [548, 1244])
+def test_clockwork_leaves_no_request_waiting_beside_an_idle_worker(seed):
+    outcome = simulate_faults(seed, plan=replace(plan_of(seed), policy="clockwork"))
+    assert not outcome.violations, outcome.report(40)
+
+
 @pytest.mark.parametrize(
     ("planted", "what"),
     [

@@ -29,6 +29,8 @@ offline, negligible scheduling time, configurations fixed.
 * Where all nodes that could run a planned configuration are lost, the quickest that another can run stands in.
 * Queues, nodes and cold starts are those of ESG's dispatcher, as for all its rivals, but for the minimum configuration
   that it may take after failures: configurations are fixed here, and they fare better without.
+* Where the cluster has no devices and fewer vCPUs than one container of each function holds, containers are started
+  ahead for the mean demand only, and none cold while one of the function is busy. The descriptions are silent.
 """
 
 from collections.abc import Iterator

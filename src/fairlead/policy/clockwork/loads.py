@@ -26,6 +26,11 @@ class Loads:
     _wake: float = 0.0  # when it asked to be called; 0 if not
     was_asked: bool = False  # whether something waited when the last decision was made
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is being loaded, or will be."""
+        return bool(self._loaders)
+
     def learn(self, view: View) -> None:
         """Note which loads are done.
 

@@ -104,12 +104,14 @@ class Clockwork(Policy):
         self._runs = Runs(self._board, self.horizon_s, self.latest_start_s)
         self._loads = Loads(self._board, self._runs, self.max_load_wait_s)
         self._blocked: list[Worker] = []  # those whose next action does not fit yet
+        self._roused = False  # whether all holders were looked at in this decision
 
     def decide(self, view: View) -> Iterator[Action]:
         board = self._board
         board.dirty.update(self._blocked)
         self._blocked.clear()
         self._learn(view)
+        self._roused = False
         fresh = {request.id for request in view.fresh}
         for invocation in sorted(view.changes.ready, key=lambda i: i.request not in fresh):
             if view.is_waiting(invocation):
@@ -118,9 +120,25 @@ class Clockwork(Policy):
             while board.dirty:
                 yield from self._work(view)
             yield from self._loads.choose(view)
-            if not board.dirty:
+            if not board.dirty and not self._rouse(view):
                 break
         self._loads.was_asked = view.waiting() > 0
+
+    def _rouse(self, view: View) -> bool:
+        """Look at all that hold what waits, once per decision, if no worker does anything; whether there are any.
+
+        A worker is looked at when something changes for it. One whose load reaches beyond the horizon plans no run
+        behind it, and if that load is given up, nothing more changes: what waits would wait for ever.
+        """
+        if self._roused or not view.waiting() or self._blocked or self._runs.is_busy or self._loads.is_busy:
+            return False
+        self._roused = True
+        board = self._board
+        for function, queue in board.queues.items():
+            if queue:
+                for worker in board.fleet.holders[function]:
+                    board.offer(worker, function)
+        return bool(board.dirty)
 
     def _learn(self, view: View) -> None:
         """Take in what has changed: what ended, which nodes are up, and what was loaded."""

@@ -18,6 +18,11 @@ class Runs:
     latest_start_s: float
     _running: dict[int, tuple[Worker, Infer]] = field(default_factory=dict)  # by invocation
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether any batch runs."""
+        return bool(self._running)
+
     def learn(self, view: View) -> None:
         """Take in what ended: measured times, and the workers that are free for it."""
         for record in view.changes.ended:

@@ -17,6 +17,8 @@ search with two prunings over a group of stages), dominator-based SLO distributi
   all of them, and containers are started ahead of need for all of them. That items may have to run one after the other
   is not planned for: the search does not look at what is free.
 * Nothing is refused or dropped, as published.
+* Where the cluster has no devices and fewer vCPUs than one container of each function holds, containers are started
+  ahead for the mean demand only, and none cold while one of the function is busy. The descriptions are silent.
 """
 
 from collections.abc import Iterator

@@ -23,6 +23,8 @@ pre-warming" are implemented from descriptions of the paper and of its artifact,
   containers of the expected sizes are kept as recent arrivals need.
 * Where no warm container of the planned size has room, one of another size is taken. Bundling (several workers in one
   VM) has no counterpart here and is left out.
+* Where the cluster has no devices and fewer vCPUs than one container of each function holds, containers are started
+  ahead for the mean demand only, and none cold while one of the function is busy. The descriptions are silent.
 """
 
 from collections.abc import Iterator
