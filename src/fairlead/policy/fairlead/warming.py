@@ -214,9 +214,10 @@ class Warming:
     def _chance_of_lateness(self, menu: Menu, option: int, there: int) -> float:
         """The probability that a run which finds all instances of its function busy waits longer than it can.
 
-        By the tail of an M/M/c queue. As instances are busy, batches fill: so they are counted as full.
+        By the tail of an M/M/c queue. As instances are busy, batches fill: so they are counted as full. Of an overload
+        only what the cluster can do counts.
         """
-        free = there - self._outlook.filled[menu.name]
+        free = there - self._outlook.filled[menu.name] / max(1.0, self._outlook.load)
         spare_s = self._outlook.spare_s[menu.name]
         return exp(-free * spare_s / menu.means_s[option]) if free > 0 else 1.0
 
