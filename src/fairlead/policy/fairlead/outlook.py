@@ -242,6 +242,7 @@ class Flow:
         self.backwards = [self.steps[stage.name] for stage in reversed(workflow.stages)]
         self.first = [step for step in self.backwards if step.is_first]
         self._before = {stage.name: stage.after for stage in workflow.stages}
+        self.runs = sum(counts.values())  # expected per request
         self._first_runs = sum(step.visits for step in self.first)
         self.can_run = all(len(step.menu) for step in self.backwards)
         self.is_flexible = any(step.menu.vgpus.any() and not step.menu.vgpus.all() for step in self.backwards)
@@ -467,7 +468,7 @@ class Outlook:
                 continue
             flow.tabulate(surcharges, self.rates)
             self._use = self._use + flow.rate * flow.use
-            spare_s = max(0.0, flow.slo_s - flow.fastest_s) / len(flow.backwards) if flow.rate else inf
+            spare_s = max(0.0, flow.slo_s - flow.fastest_s) / flow.runs if flow.rate else inf
             for step in flow.backwards:
                 menu, option = step.menu, step.option
                 key = (menu.name, menu.vgpus_each[option])

@@ -20,6 +20,7 @@ _MISSED = 0.03  # the same for starts beyond the plan
 _DEVIATIONS = 2.0
 _RETRY = 0.003  # of a cold start, before an instance that was missed is tried again
 _HORIZON = 4.0  # cold starts over which the requests that wait for an instance are spread to give its worth
+_IMPATIENT = 2.0  # runs of its function for which a request can wait, up to which it is taken to wait for none
 _WORTH_MORE = 1.5  # times the worth of what it drives out
 
 
@@ -215,11 +216,12 @@ class Warming:
     def _chance_of_lateness(self, menu: Menu, option: int, there: int) -> float:
         """The probability that a run which finds all instances of its function busy waits longer than it can.
 
-        By the tail of an M/M/c queue. As instances are busy, batches fill: so they are counted as full.
+        By the tail of an M/M/c queue. As instances are busy, batches fill: so they are counted as full. Of an overload
+        only what the cluster can do counts. Runs that cannot wait for two others are taken to be late.
         """
-        free = there - self._outlook.filled[menu.name]
-        spare_s = self._outlook.spare_s[menu.name]
-        return exp(-free * spare_s / menu.means_s[option]) if free > 0 else 1.0
+        free = there - self._outlook.filled[menu.name] / max(1.0, self._outlook.load)
+        runs = self._outlook.spare_s[menu.name] / menu.means_s[option]  # that it can wait for
+        return exp(-free * max(0.0, runs - _IMPATIENT)) if free > 0 else 1.0
 
     def _needs(self, node: str) -> tuple[Pair, Pair]:
         """What functions that have instances only on this node need, with room for a whole run; and their largest run.
