@@ -8,7 +8,7 @@ from msgspec import structs
 
 from fairlead.app.describe import describe
 from fairlead.calibrate.offered import calls_of
-from fairlead.calibrate.rehearse import Rehearsal, Rehearsed, _corrected, _simulated, fit_rehearsal
+from fairlead.calibrate.rehearse import Rehearsal, Rehearsed, _corrected, _line, _simulated, fit_rehearsal
 from fairlead.calibrate.speed import SpeedProbe, mean_of
 from fairlead.errors import ConfigError
 from fairlead.load import Call
@@ -18,8 +18,9 @@ from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, Point,
 from fairlead.testing import cluster, declared, scenario
 
 
-def load(run_s, gateway_cpu_s=1.0, rate_rps=10.0, refused=0, in_time=1.0):
+def load(run_s, gateway_cpu_s=1.0, rate_rps=10.0, refused=0, in_time=1.0, policy="fairlead"):
     return Rehearsed(
+        policy=policy,
         rate_rps=rate_rps,
         gateway_cpu_s=gateway_cpu_s,
         runs={"f": 100},
@@ -44,10 +45,19 @@ def test_one_step_makes_good_four_fifths_of_a_difference():
     assert found.run_s["f"] + found.run_share["f"] * 0.010 == pytest.approx(0.8 * 0.001)
 
 
+def test_sizes_tell_a_fixed_time_from_one_that_grows():
+    """Runs of 10 and 20 ms take 3 and 4 ms longer: 2 ms, and a tenth. Without a second size nothing grows."""
+    fixed_s, share = _line([(0.010, 0.003, 100.0), (0.020, 0.004, 100.0)])
+    assert (fixed_s, share) == (pytest.approx(0.002), pytest.approx(0.1))
+    assert _line([(0.010, 0.003, 100.0), (0.011, 0.005, 300.0)]) == (pytest.approx(0.0045), 0.0)
+    fixed_s, share = _line([(0.010, 0.001, 100.0), (0.020, 0.006, 100.0)])  # no fixed time is negative
+    assert (fixed_s, share) == (0.0, pytest.approx((0.01 * 0.001 + 0.02 * 0.006) / (0.01**2 + 0.02**2)))
+
+
 def test_a_jam_in_the_simulation_is_not_taken_for_the_time_of_a_run():
     """The simulated run takes 1 s instead of 13 ms: no more than 0.3 of the real one is taken off."""
     found = _corrected(made(), START, [load(0.013)] * 3, [load(1.0)] * 3)
-    assert found.run_share["f"] * 0.010 == pytest.approx(-0.8 * 0.3 * 0.013)
+    assert found.run_s["f"] + found.run_share["f"] * 0.010 == pytest.approx(-0.8 * 0.3 * 0.013)
 
 
 def test_the_gateway_follows_the_high_load_and_its_pauses_the_light_one():
@@ -63,7 +73,8 @@ def test_a_fit_finds_what_a_simulated_machine_takes_longer():
     workflow = next(iter(made().workflows))
     calls = (Call(name=workflow, path="/", deadline_s=1.0),)
     empty = Rehearsal(calls=calls, capacity_rps=100.0, loads=(), arms={}, items={})
-    loads = tuple(_simulated(made(), truth, empty, load(0.0, rate_rps=rate))[0] for rate in (20.0, 60.0, 120.0))
+    wanted = (("fairlead", 20.0), ("fairlead", 60.0), ("fairlead", 120.0), ("fifo", 20.0))
+    loads = tuple(_simulated(made(), truth, empty, load(0.0, rate_rps=rate), policy)[0] for policy, rate in wanted)
     rehearsed = structs.replace(empty, loads=loads)
     found = fit_rehearsal(made(), rehearsed)
     again = found.host(made().host)

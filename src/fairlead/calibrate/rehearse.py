@@ -34,7 +34,10 @@ from fairlead.runlog import read_head
 from fairlead.workload import Scenario
 
 POLICY = "fairlead"
-LOADS = (0.25, 0.75, 1.5)
+ONE_BY_ONE = "fifo"
+"""The policy of the last load: it makes no batches, so that the times of small ones are seen too."""
+
+LOADS = ((POLICY, 0.25), (POLICY, 0.75), (POLICY, 1.5), (ONE_BY_ONE, 0.25))
 USERS = 32
 _CAPACITY_S, _SECONDS, _WARM_UP_S = 3.0, 5.0, 1.0
 _PATIENT_S = 10.0  # a deadline that every request of the closed loop meets
@@ -46,6 +49,8 @@ _OVER = 0.3  # weight of the highest load in what the gateway takes under load
 _FEW = 50  # refusals that say nothing of what one takes
 _ALIKE = 1.5  # batches whose mean sizes differ by a larger factor are not compared
 _MOST_LESS = 0.9  # of the time that a function takes alone
+_APART = 1.3  # batches whose times alone differ by at least this factor tell a fixed time from one that grows
+_ENOUGH = 200  # runs beyond which a load has no more weight
 _TRIMMED = 0.99  # the longest runs are left out: one late wake-up must not speak for all
 
 Tell = Callable[[float, str], None]
@@ -59,6 +64,7 @@ def _quietly(share: float, doing: str) -> None:
 class Rehearsed(msgspec.Struct, frozen=True, kw_only=True):
     """One load, live or simulated, after its warm-up."""
 
+    policy: str = POLICY
     rate_rps: float
     spin_s: float | None = None  # see `SpeedProbe`
     gateway_cpu_s: float
@@ -79,7 +85,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     items: Mapping[str, Mapping[str, int]]
 
 
-def rehearse(app: Path, manifest: Manifest, policy: str = POLICY, tell: Tell = _quietly) -> Rehearsal:
+def rehearse(app: Path, manifest: Manifest, tell: Tell = _quietly) -> Rehearsal:
     """Serve an app and load it.
 
     Raises:
@@ -87,16 +93,15 @@ def rehearse(app: Path, manifest: Manifest, policy: str = POLICY, tell: Tell = _
     """
     calls = calls_of(manifest)
     tell(0.0, "capacity")
-    with _once(app, policy) as (gateway, _):
-        capacity_rps = _run(gateway, calls_of(manifest, deadline_s=_PATIENT_S), Closed(USERS), _CAPACITY_S)[
-            1
-        ].answered_rps
+    with _once(app, POLICY) as (gateway, _):
+        _, result = _run(gateway, calls_of(manifest, deadline_s=_PATIENT_S), Closed(USERS), _CAPACITY_S)
+    capacity_rps = result.answered_rps
     if not capacity_rps:
         raise ServingError(f"{manifest.name} answered nothing in {_CAPACITY_S:g} s.")
     loads, tables = [], []
-    for place, load in enumerate(LOADS, 1):  # each on a gateway of its own, which has learned nothing
+    for place, (policy, load) in enumerate(LOADS, 1):  # each on a gateway of its own, which has learned nothing
         rate_rps = load * capacity_rps
-        tell(place / (1 + len(LOADS)), f"{load:.0%} of {capacity_rps:.0f}/s")
+        tell(place / (1 + len(LOADS)), f"{policy} at {load:.0%} of {capacity_rps:.0f}/s")
         with _once(app, policy) as (gateway, recorded), SpeedProbe() as probe:
             began = time()
             used_s, result = _run(gateway, calls, Open(rate_rps=rate_rps), _SECONDS)
@@ -106,6 +111,7 @@ def rehearse(app: Path, manifest: Manifest, policy: str = POLICY, tell: Tell = _
         runs = _runs(recording.invocations, began - zero + _WARM_UP_S, began - zero + _SECONDS)
         loads.append(
             Rehearsed(
+                policy=policy,
                 rate_rps=rate_rps,
                 spin_s=probe.spin_s,
                 gateway_cpu_s=used_s,
@@ -204,10 +210,11 @@ def fit_rehearsal(
     """
     machine = scenario.host
     assert machine is not None
-    times = {POLICY: _decision_s(scenario, machine, rehearsal, POLICY)}
+    times = {policy: _decision_s(scenario, machine, rehearsal, policy) for policy in (POLICY, ONE_BY_ONE)}
+    rates_rps = [load.rate_rps for load in rehearsal.loads]
     found = Served(
         capacity_rps=rehearsal.capacity_rps,
-        rates_rps=(rehearsal.loads[0].rate_rps, rehearsal.loads[-1].rate_rps),
+        rates_rps=(min(rates_rps), max(rates_rps)),
         cold_factor=machine.cold_factor,
         refusal_s=machine.refusal_s,
         decision_s=times,
@@ -219,14 +226,14 @@ def fit_rehearsal(
     for round_ in range(_ROUNDS):
         tell(round_ / steps, "simulated loads")
         host = found.host(machine)
-        simulated = [_simulated(scenario, host, rehearsal, load)[0] for load in rehearsal.loads]
+        simulated = [_simulated(scenario, host, rehearsal, load, load.policy)[0] for load in rehearsal.loads]
         if round_ < _ROUNDS - 1:
             found = _corrected(scenario, found, rehearsal.loads, simulated)
     off = tuple(made.in_time - real.in_time for real, made in zip(rehearsal.loads, simulated, strict=True))
     scale = found.decision_s[POLICY][0] / times[POLICY][0] if times[POLICY][0] else 1.0
     decisions = dict(found.decision_s)
     for done, policy in enumerate(policies):
-        if policy != POLICY:
+        if policy not in times:
             tell((_ROUNDS + done) / steps, f"decisions of {policy}")
             fixed_s, each_s = _decision_s(scenario, found.host(machine), rehearsal, policy)
             decisions[policy] = (scale * fixed_s, scale * each_s)
@@ -236,7 +243,7 @@ def fit_rehearsal(
 def _decision_s(scenario: Scenario, host: Host, rehearsal: Rehearsal, policy: str) -> tuple[float, float]:
     """How long a decision of a policy takes, and what each waiting invocation adds: a straight line through all."""
     decided: list[tuple[int, float]] = []
-    for load in rehearsal.loads[1:]:
+    for load in [load for load in rehearsal.loads if load.policy == POLICY][1:]:
         decided += _simulated(scenario, host, rehearsal, load, policy)[1]
     if not decided:
         return 0.0, 0.0
@@ -248,7 +255,7 @@ def _decision_s(scenario: Scenario, host: Host, rehearsal: Rehearsal, policy: st
 
 
 def _simulated(
-    scenario: Scenario, host: Host, rehearsal: Rehearsal, load: Rehearsed, policy: str = POLICY
+    scenario: Scenario, host: Host, rehearsal: Rehearsal, load: Rehearsed, policy: str
 ) -> tuple[Rehearsed, list[tuple[int, float]]]:
     """One load of a rehearsal, simulated, and its decisions: what waited, and how long each really took."""
     host = msgspec.structs.replace(host.now(load.spin_s), max_sent=MOST_OPEN)
@@ -259,6 +266,7 @@ def _simulated(
     runs = _runs(recording.invocations, _WARM_UP_S, _SECONDS)
     summary = summarise(recording)
     found = Rehearsed(
+        policy=policy,
         rate_rps=load.rate_rps,
         gateway_cpu_s=run.gateway_cpu_s,
         runs={name: count for name, count, _, _ in runs},
@@ -272,37 +280,56 @@ def _simulated(
 
 def _corrected(scenario: Scenario, found: Served, live: Sequence[Rehearsed], simulated: Sequence[Rehearsed]) -> Served:
     """A step towards the real times: of runs by function, of the gateway under load, and of the gateway at leisure."""
-    more_s, alone_s = {}, {}
+    run_s, run_share = {}, {}
     for function in sorted({name for load in live for name in load.runs}):
-        pairs = [(real, made) for real, made in zip(live, simulated, strict=True) if function in real.run_s]
-        weight = sum(real.runs[function] for real, _ in pairs)
-        size = sum(real.runs[function] * real.sizes[function] for real, _ in pairs) / weight
-        off_s = sum(
-            real.runs[function] * max(real.run_s[function] - made.run_s[function], -_MOST_OFF * real.run_s[function])
-            for real, made in pairs
-            if function in made.run_s and _is_alike(real.sizes[function], made.sizes[function])
-        )
-        alone_s[function] = _alone_s(scenario, function, size)
-        known_s = found.run_s.get(function, 0.0) + found.run_share.get(function, 0.0) * alone_s[function]
-        more_s[function] = max(known_s + _STEP * off_s / weight, -_MOST_LESS * alone_s[function])
-    # A run of any function takes longer by some time; what is beyond that grows with its size.
-    fixed_s = max(0.0, min(more_s.values(), default=0.0))
-    light, high, over = (real.gateway_cpu_s / made.gateway_cpu_s for real, made in zip(live, simulated, strict=True))
+        points = list(_wanted(scenario, found, function, live, simulated))
+        if points:
+            run_s[function], run_share[function] = _line(points)
+    own = [(real, made) for real, made in zip(live, simulated, strict=True) if real.policy == POLICY]
+    light, high, over = (real.gateway_cpu_s / made.gateway_cpu_s for real, made in own)
     busy = high ** (1 - _OVER) * over**_OVER
     scale = 1 + _STEP * (min(max(busy, 1 / _MOST_AT_ONCE), _MOST_AT_ONCE) - 1)
     leisure = 1 + _STEP * (min(max(light / busy, 1 / _MOST_AT_ONCE), _MOST_AT_ONCE) - 1)
     refusal_s = found.refusal_s
-    if live[-1].refused > _FEW:  # what is left over at the highest load is put down to refusals
-        refusal_s += _STEP * (live[-1].gateway_cpu_s - simulated[-1].gateway_cpu_s * busy) / live[-1].refused
+    real, made = own[-1]
+    if real.refused > _FEW:  # what is left over at the highest load is put down to refusals
+        refusal_s += _STEP * (real.gateway_cpu_s - made.gateway_cpu_s * busy) / real.refused
     return msgspec.structs.replace(
         found,
         refusal_s=max(0.0, refusal_s),
-        run_s=dict.fromkeys(more_s, fixed_s),
-        run_share={name: (seconds - fixed_s) / alone_s[name] for name, seconds in more_s.items() if alone_s[name]},
+        run_s=run_s,
+        run_share=run_share,
         gateway=found.gateway * scale,
         cold_factor=max(0.0, (1 + found.cold_factor) * leisure - 1),
         decision_s={name: (fixed * scale, each * scale) for name, (fixed, each) in found.decision_s.items()},
     )
+
+
+def _wanted(
+    scenario: Scenario, found: Served, function: str, live: Sequence[Rehearsed], simulated: Sequence[Rehearsed]
+) -> Iterator[tuple[float, float, float]]:
+    """For each load: what a run of its mean size takes alone, how much longer it ought to take, and a weight."""
+    for real, made in zip(live, simulated, strict=True):
+        if function not in real.run_s:
+            continue
+        alone_s = _alone_s(scenario, function, real.sizes[function])
+        more_s = found.run_s.get(function, 0.0) + found.run_share.get(function, 0.0) * alone_s
+        if function in made.run_s and _is_alike(real.sizes[function], made.sizes[function]):
+            off_s = real.run_s[function] - made.run_s[function]
+            more_s += _STEP * max(off_s, -_MOST_OFF * real.run_s[function])
+        yield alone_s, max(more_s, -_MOST_LESS * alone_s), min(real.runs[function], _ENOUGH)
+
+
+def _line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """How much longer runs take: a fixed time, not negative, and a share of what they take alone."""
+    alone_s, more_s, weights = np.array(points).T
+    if alone_s.max() < _APART * alone_s.min():  # all of one size
+        mean_s = float(np.average(more_s, weights=weights))
+        return mean_s, 0.0
+    share, fixed_s = np.polyfit(alone_s, more_s, 1, w=np.sqrt(weights))
+    if fixed_s < 0:
+        fixed_s, share = 0.0, np.sum(weights * alone_s * more_s) / np.sum(weights * alone_s**2)
+    return float(fixed_s), max(float(share), -_MOST_LESS)
 
 
 def _is_alike(size: float, other: float) -> bool:
