@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from hashlib import sha256
+from math import exp
 
 import pytest
 from msgspec import structs
@@ -81,6 +82,13 @@ def test_batches_and_gateway_share_the_cores():
 def test_after_a_pause_the_gateway_is_slower():
     host = Host(cores=9, answer_s=0.1, cold_factor=2.0)
     assert seen(simulate(on(host, 0.0), Fifo())) == [1.0 + 0.3]
+
+
+def test_a_gateway_at_work_is_no_slower_once_its_code_is_in_the_caches():
+    host = Host(cores=9, request_s=0.1, turn_s=0.1, cold_factor=2.0, cold_after_s=0.25)
+    # Reading takes 0.3 s after the pause. The turn begins when the gateway has been at work for more than 0.25 s.
+    # The last turn follows a pause of 1 s.
+    assert seen(simulate(on(host, 0.0), Fifo())) == [0.3 + 0.1 + 1.0 + 0.1 * (3 - 2 * exp(-4))]
 
 
 def test_the_load_generator_takes_its_part():

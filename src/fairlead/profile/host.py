@@ -58,7 +58,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         wake_busy_s: The same while every core is in use.
         cold_factor: How many times as long the gateway's code takes after a long pause, when it is out of the caches,
             less 1.
-        cold_after_s: The pause after which about two thirds of that is reached.
+        cold_after_s: The pause after which about two thirds of that is reached. After as long at work it is over.
         instance_cold_s: What the first run of an instance takes longer after such a pause, elapsed.
         client_s: Of the load generator, per request, where it runs on the same machine; 0 where it does not.
         spin_s: How long the computation of `fairlead.calibrate.speed` took while all this was measured; 0 where that is

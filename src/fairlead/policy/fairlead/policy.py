@@ -300,6 +300,9 @@ class Fairlead(Policy):
         options, costs = step.ranked(left_s, line.waiting)
         if left_s < inf and line.size > 1 and self._outlook.is_scarce and len(menu.batches) > 1:
             skipped, options, costs = self._pass_over(line, step, now, options, costs)
+        if not options and step.after and line.size > 1 and self._outlook.is_losing and self._passes_over:
+            skipped, options, costs = self._pass_late(line, step, now)
+            head = line.at(skipped)
         if not options:
             options, costs = _quickest(menu, left_s - step.rest_s)
             is_rushed = True
@@ -475,6 +478,22 @@ class Fairlead(Policy):
         if gains[option] <= best:
             return 0, options, costs
         return int(skipped[option]), [option], [0.0]
+
+    def _pass_late(self, line: Line, step: Step, now: float) -> tuple[int, list[int], list[float]]:
+        """Pass over those at the front that are late by the plan, for the first that is not: how many, and its options.
+
+        While requests are lost, what is rushed through this stage is mostly dropped in a later one.
+        """
+        low, high = 1, line.size
+        while low < high:  # those behind have more time
+            middle = (low + high) // 2
+            if step.ranked(line.at(middle).deadline - now, 1)[0]:
+                high = middle
+            else:
+                low = middle + 1
+        if low == line.size:
+            return 0, [], []
+        return low, *step.ranked(line.at(low).deadline - now, line.waiting - low)
 
     def _start(
         self, view: View, line: Line, option: int, node: str, skipped: int, first: int, *, is_rushed: bool
