@@ -50,6 +50,7 @@ def test_sizes_tell_a_fixed_time_from_one_that_grows():
     fixed_s, share = _line([(0.010, 0.003, 100.0), (0.020, 0.004, 100.0)])
     assert (fixed_s, share) == (pytest.approx(0.002), pytest.approx(0.1))
     assert _line([(0.010, 0.003, 100.0), (0.011, 0.005, 300.0)]) == (pytest.approx(0.0045), 0.0)
+    assert _line([(0.0, 0.001, 100.0), (0.0, 0.002, 100.0)]) == (pytest.approx(0.0015), 0.0)  # nothing but the way
     fixed_s, share = _line([(0.010, 0.001, 100.0), (0.020, 0.006, 100.0)])  # no fixed time is negative
     assert (fixed_s, share) == (0.0, pytest.approx((0.01 * 0.001 + 0.02 * 0.006) / (0.01**2 + 0.02**2)))
 

@@ -323,7 +323,7 @@ def _wanted(
 def _line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
     """How much longer runs take: a fixed time, not negative, and a share of what they take alone."""
     alone_s, more_s, weights = np.array(points).T
-    if alone_s.max() < _APART * alone_s.min():  # all of one size
+    if alone_s.max() <= _APART * alone_s.min():  # all of one size, or none beyond the way to an instance
         mean_s = float(np.average(more_s, weights=weights))
         return mean_s, 0.0
     share, fixed_s = np.polyfit(alone_s, more_s, 1, w=np.sqrt(weights))
