@@ -1,4 +1,4 @@
-"""Profiles of fused functions that nobody has measured, composed from those of their parts.
+"""Profiles of fused functions that were not measured, composed from those of their parts.
 
 A run of all parts takes what they take one after the other, less the hops in between: every measured time contains one
 hop, from the gateway to the instance and back. A part that takes one argument runs once per item of a batch. The copies

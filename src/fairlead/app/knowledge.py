@@ -1,6 +1,6 @@
 """What is known of an app before its first request: which functions were measured, when, where, and of which source.
 
-`fairlead serve` shows it when it starts, so that nobody takes an assumption for a measurement.
+`fairlead serve` shows it when it starts, so that an assumption is not taken for a measurement.
 """
 
 from collections.abc import Mapping

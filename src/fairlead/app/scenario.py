@@ -219,7 +219,7 @@ def _profile(spec: FunctionSpec, measured: Profile | None, cluster: Cluster, sha
 
 
 def prior_s(batch: int, share_s: float = inf) -> float:
-    """How long a run is assumed to take that nobody has measured; one invocation no longer than its share."""
+    """How long an unmeasured run is assumed to take; one invocation no longer than its share."""
     return round(min(PRIOR_S, share_s) * (1 + PRIOR_GROWTH * (batch - 1)), 9)
 
 

@@ -58,7 +58,7 @@ Tell = Callable[[float, str], None]
 
 
 def _quietly(share: float, doing: str) -> None:
-    """Tell nobody."""
+    """Ignores the progress."""
 
 
 class Rehearsed(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Belief in a function that nobody measured: the first runs count for more than what was assumed.
+"""Belief in a function that was not measured: the first runs count for more than what was assumed.
 
 A measured time is corrected slowly, since it is worth as much as ten runs. An assumption is worth none: the first run
 of a configuration takes its place. What was seen in some configurations is carried over to those not seen yet: between

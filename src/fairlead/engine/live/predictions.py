@@ -20,7 +20,7 @@ from fairlead.engine.live.values import LostValueError, Result, Value, array_hea
 from fairlead.model import Invocation
 
 MOST_INPUT_BYTES = 1 << 20
-"""Larger inputs are not looked up: a digest of so many bytes holds the event loop for about a millisecond."""
+"""Larger inputs are not looked up: a digest of this size holds the event loop for about a millisecond."""
 
 Place = tuple[str, int]  # stage and item
 
