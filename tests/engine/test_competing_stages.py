@@ -68,32 +68,33 @@ def ends(recording):
     return sorted(recording.invocations.select("stage", "start", "end", "outcome").rows())
 
 
-def test_the_first_answer_wins_and_the_others_are_stopped():
+def test_the_first_answer_wins_and_the_others_are_discarded_at_their_end():
     where = flow({"f": 1.0, "g": 1.0}, stage("f", compete=3), stage("g", "f"))
     recording = run(where, {0: 5.0, 1: 2.0, 2: 9.0})
     assert ends(recording) == [
         ("f", 0, 2, "done"),
-        ("f", 0, 2, "preempted"),
-        ("f", 0, 2, "preempted"),
+        ("f", 0, 5, "discarded"),
+        ("f", 0, 9, "discarded"),
         ("g", 2, 7, "done"),  # a stage without competition is copy 0
     ]
     assert recording.requests["end"].to_list() == [7]
-    assert recording.requests["cost_usd"].to_list() == [3 * 2 + 5]
 
 
-def test_losers_of_the_last_stage_are_paid_for_by_the_request():
-    recording = run(flow(1.0, stage("f", compete=3)), {0: 5.0, 1: 2.0, 2: 9.0})
-    assert recording.requests.select("end", "cost_usd").rows() == [(2, 6)]
+def test_a_request_has_paid_for_losers_that_end_before_it():
+    where = flow({"f": 1.0, "g": 1.0}, stage("f", compete=3), stage("g", "f"))
+    recording = run(where, {0: 5.0, 1: 2.0, 2: 9.0})
+    assert recording.requests["cost_usd"].to_list() == [2 + 5 + 5]
+    assert recording.invocations["cost_usd"].sum() == 2 + 5 + 9 + 5
 
 
-def test_the_instances_of_stopped_copies_stay_warm():
+def test_the_instances_of_losers_stay_warm():
     where = flow({"f": declared(1.0, cold_start_s=1)}, stage("f", compete=2), arrivals=[0, 10])
     recording = run(where, {0: 2.0, 1: 4.0})
-    assert recording.invocations.select("request", "is_cold", "end").rows() == [
+    assert recording.invocations.select("request", "is_cold", "end").sort("end").rows() == [
         (0, True, 3),
-        (0, True, 3),
+        (0, True, 5),
         (1, False, 12),
-        (1, False, 12),
+        (1, False, 14),
     ]
     assert recording.instances["cause"].to_list() == [None, None]
 
@@ -106,15 +107,8 @@ def test_a_copy_that_still_waits_leaves_no_trace():
 
 def test_of_copies_that_end_together_one_wins():
     recording = run(flow(1.0, stage("f", compete=3)), {0: 2.0, 1: 2.0, 2: 2.0})
-    assert ends(recording) == [("f", 0, 2, "done"), ("f", 0, 2, "preempted"), ("f", 0, 2, "preempted")]
-    assert recording.requests["cost_usd"].to_list() == [6]
-
-
-def test_a_stopped_copy_frees_its_place_at_once():
-    where = flow(1.0, stage("f", compete=2), arrivals=[0, 1], vcpus=2)
-    recording = run(where, {(0, 0): 9.0, (0, 1): 3.0, (1, 0): 1.0, (1, 1): 5.0})
-    rows = recording.invocations.select("request", "start", "end").sort("start").rows()
-    assert rows == [(0, 0, 3), (0, 0, 3), (1, 3, 4), (1, 3, 4)]
+    assert ends(recording) == [("f", 0, 2, "discarded"), ("f", 0, 2, "discarded"), ("f", 0, 2, "done")]
+    assert recording.requests["cost_usd"].to_list() == [2]
 
 
 def test_an_instance_that_still_starts_for_a_loser_is_kept_for_the_next():
@@ -150,7 +144,7 @@ def test_a_loser_in_a_batch_with_others_runs_to_the_end_and_is_discarded():
     assert recording.requests.select("end", "cost_usd").rows() == [(2, 2), (6, 3)]
 
 
-def test_a_batch_is_stopped_when_its_last_wanted_invocation_is_not():
+def test_a_batch_of_losers_runs_to_its_end():
     pair = Configuration(batch=2)
 
     def in_pairs(view):
@@ -163,7 +157,7 @@ def test_a_batch_is_stopped_when_its_last_wanted_invocation_is_not():
     where = flow({"f": Table((Row(seconds=1.0, batch=2),))}, stage("f", compete=2), arrivals=[0, 0])
     recording = run(where, {(0, 1): 9.0, (0, 0): 2.0, (1, 0): 5.0}, policy=Doing(in_pairs))
     rows = recording.invocations.select("request", "end", "outcome").sort("end", "request", "outcome").rows()
-    assert rows == [(0, 2, "done"), (0, 5, "discarded"), (1, 5, "done"), (1, 5, "preempted")]
+    assert rows == [(0, 2, "done"), (1, 5, "done"), (0, 9, "discarded"), (1, 9, "discarded")]
 
 
 class TestFailure:
@@ -181,7 +175,7 @@ class TestFailure:
         recording = run(where, {0: 1.0, 1: 5.0}, failing={(0, 1)})
         assert recording.invocations.select("attempt", "start", "end", "outcome").sort("start", "end").rows() == [
             (1, 0, 1, "failed"),
-            (1, 0, 2, "preempted"),
+            (1, 0, 5, "discarded"),
             (2, 1, 2, "done"),
         ]
 
@@ -209,7 +203,7 @@ class TestFailure:
         where = flow(1.0, stage("f", compete=2), arrivals=[0, 1])
         recording = run(where, {(0, 0): 2.0, (0, 1): 9.0, (1, 0): 9.0, (1, 1): 9.0}, policy=Doing(cancel_once))
         rows = recording.invocations.filter(request=0).select("start", "end", "outcome").sort("start", "end").rows()
-        assert rows == [(0, 1, "preempted"), (0, 3, "preempted"), (1, 3, "done")]
+        assert rows == [(0, 1, "preempted"), (0, 9, "discarded"), (1, 3, "done")]
 
 
 class TestInsideMapsAndBranches:
@@ -224,8 +218,8 @@ class TestInsideMapsAndBranches:
         check_all(recording, where)
         rows = recording.invocations.filter(stage="b")
         assert rows.filter(outcome="done")["item"].sort().to_list() == [0, 1, 2]
-        assert rows.filter(outcome="preempted")["item"].sort().to_list() == [0, 1, 2]
-        assert recording.invocations.filter(stage="c")["ready"].to_list() == [rows["end"].max()]
+        assert rows.filter(outcome="discarded")["item"].sort().to_list() == [0, 1, 2]
+        assert recording.invocations.filter(stage="c")["ready"].to_list() == [rows.filter(outcome="done")["end"].max()]
 
     def test_competition_does_not_change_which_arm_is_taken(self):
         def taken(copies):

@@ -398,20 +398,6 @@ async def a_batch_that_is_too_large_is_refused(b: Opened) -> None:
     await b.answer(key, 2)
 
 
-async def an_abort_is_done_or_denied(b: Opened) -> None:
-    """`abort` says whether it worked; an instance that left a batch off runs the next one."""
-    key = await b.start("wait")
-    b.run(key, 1, "wait", 20)
-    await asyncio.sleep(0.2)
-    if b.heard.links[key].abort(1):
-        b.run(key, 2, "wait", 0)
-        await b.answer(key, 2)
-        assert (key, 1) not in b.heard.done
-    else:
-        b.provider.stop(key, 0.0)
-        await b.gone(key)
-
-
 # --- values --------------------------------------------------------------------------------------------------------
 
 
@@ -526,7 +512,6 @@ BACKEND_CHECKS: tuple[Check, ...] = (
     a_new_size_is_taken_or_refused,
     an_answer_carries_the_generation_of_its_batch,
     a_batch_that_is_too_large_is_refused,
-    an_abort_is_done_or_denied,
     values_of_any_size_are_read_and_freed,
     a_list_of_values_is_one_value,
     a_large_output_is_kept_after_its_instance,

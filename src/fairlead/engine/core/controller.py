@@ -11,6 +11,7 @@ from math import inf
 
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
+from fairlead.engine.core.abandoned import Abandoned
 from fairlead.engine.core.belief import Beliefs
 from fairlead.engine.core.books import Books, Recorder, Rows
 from fairlead.engine.core.capacity import InstanceState, NodeState, milli
@@ -62,6 +63,7 @@ class Controller:
         "_plans",
         "_retries",
         "_send",
+        "abandoned",
         "beliefs",
         "books",
         "changes",
@@ -126,6 +128,7 @@ class Controller:
         self.drains = Drains(self)
         self.holds = Holds(self.replicas)
         self.races = Races(self)
+        self.abandoned = Abandoned(self)
         self.requests: dict[int, RequestState] = {}
         self.fresh: list[int] = []
         self.freed: list[str] = []
@@ -171,7 +174,6 @@ class Controller:
         self.effects = effects
         if len(events) > 1:
             events = sorted(events, key=_rank)
-            self.races.note(events)
         for event in events:
             self._apply[type(event)](event)
         if self.recalling.is_due:
@@ -184,6 +186,8 @@ class Controller:
             self.replicas.reconcile()
         if self.waiting.tasks or self.fresh or self.decisions.wake_due:
             self.decisions.ask_dispatcher(now)
+            if self.abandoned and self.waiting.tasks:
+                self.abandoned.reclaim()
         failure = self.books.failure
         if failure is not None:
             self.books.failure = None
@@ -288,8 +292,10 @@ class Controller:
     def _finished(self, event: ev.Finished) -> None:
         instance = self.running.end(event.batch)
         if instance is None:
-            self.stale_events += event.batch not in self.races.ending
+            self.stale_events += 1
             return
+        if self.abandoned:
+            self.abandoned.pop(event.batch, None)
         now = self.now
         node, shape, tasks = instance.node, instance.shape, instance.tasks
         self.freed.append(node.name)
@@ -390,7 +396,7 @@ class Controller:
         if instance is None or endings is None:
             self.stale_events += 1
             return
-        self._note_freed(instance.node)
+        self.note_freed(instance.node)
         for waiting in endings.startable():
             self._start(waiting)
         if instance.node.is_draining and not instance.node.is_up:
@@ -468,7 +474,7 @@ class Controller:
         self._withdraw_starts(node)
         if self.replicas.in_use and node.is_over:
             self.replicas.make_way(node)
-        self._note_freed(node)
+        self.note_freed(node)
         self.changes.node(node.node, "changed", node.is_draining)
 
     def _withdraw_starts(self, node: NodeState) -> None:
@@ -488,7 +494,8 @@ class Controller:
                     invocation, state, stage = task
                     self.waiting.add(state, stage, invocation.item, invocation.attempt, self.now, invocation.copy)
 
-    def _note_freed(self, node: NodeState) -> None:
+    def note_freed(self, node: NodeState) -> None:
+        """Tell the dispatcher that something has become free on a node."""
         if node.name not in self.freed:  # it may be long until a dispatcher looks
             self.freed.append(node.name)
 
@@ -520,6 +527,7 @@ class Controller:
             self.stale_events += 1
             return
         self.close(state, outcome, reason, None)
+        self.abandoned.leave(state)
         self.effects.append(fx.Refuse(self.now, request, outcome, reason))
 
     # --- ends --------------------------------------------------------------------------------------------------
@@ -571,6 +579,7 @@ class Controller:
         """Take a batch back before its end."""
         instance = self.running.end(batch)
         assert instance is not None, "the batch runs"
+        self.abandoned.pop(batch, None)
         instance.start = min(instance.start, self.now)
         if not instance.is_ready:
             instance.cold_s = self.now - instance.start

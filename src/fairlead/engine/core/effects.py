@@ -49,13 +49,6 @@ class StopInstance(msgspec.Struct, frozen=True, gc=False):
     batch: int = -1
 
 
-class StopBatch(msgspec.Struct, frozen=True, gc=False):
-    """Give up a batch whose answer nobody needs any more; its instance stays, and is free at once."""
-
-    at: float
-    batch: int
-
-
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """A request ended by running: completed, or failed with a reason."""
 
@@ -89,4 +82,4 @@ class RemoveNode(msgspec.Struct, frozen=True, gc=False):
     node: str
 
 
-Effect = StartInstance | RunBatch | StopInstance | StopBatch | Answer | Refuse | AddNode | RemoveNode
+Effect = StartInstance | RunBatch | StopInstance | Answer | Refuse | AddNode | RemoveNode

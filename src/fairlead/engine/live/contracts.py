@@ -99,10 +99,6 @@ class Link(Protocol):
         """Pass a batch on. ValueError if it is too large for a frame. One that is dying drops it."""
         ...
 
-    def abort(self, batch: int) -> bool:
-        """Make the instance leave off a batch. False where it cannot: the instance has to be stopped."""
-        ...
-
 
 class ProviderReports(Protocol):
     """What a provider tells the runtime."""

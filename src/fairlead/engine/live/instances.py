@@ -388,11 +388,6 @@ class Instances:
             failed = [Result(False, error=str(error))] * len(inputs)
             self._loop.call_soon(self.reports.finished, batch, failed, 0.0)
 
-    def abort(self, batch: int, instance: int) -> bool:
-        """Make an instance leave off a batch; False where it has to be stopped instead."""
-        member = self._members.get(instance)
-        return member is not None and member.link is not None and member.link.abort(batch)
-
     def resize(self, instance: int, vcpus: float) -> None:
         """Give a running instance another CPU limit."""
         member = self._members.get(instance)

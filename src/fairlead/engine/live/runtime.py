@@ -176,7 +176,6 @@ class Runtime:
             fx.StartInstance: self._start_instance,
             fx.RunBatch: self._run_batch,
             fx.StopInstance: self._stop_instance,
-            fx.StopBatch: self._stop_batch,
             fx.Answer: self._answer,
             fx.Refuse: self._refuse,
             fx.AddNode: self._add_node,
@@ -708,14 +707,6 @@ class Runtime:
         self._pool.stopped(effect.instance)
         self._warm_up.lost(effect.instance, "it was stopped")
         self._instances.stop(effect.instance, now=effect.batch >= 0)
-
-    def _stop_batch(self, effect: fx.StopBatch) -> None:
-        """An instance that cannot be told to leave off ends, and is lost to the controller."""
-        running = self._transit.forget(effect.batch)
-        if running is not None and not self._instances.abort(effect.batch, running.effect.instance):
-            instance = running.effect.instance
-            self._instances.stop(instance, now=True)
-            self.lost(instance, "the batch that it ran was given up")
 
     def _add_node(self, effect: fx.AddNode) -> None:
         """Ask for a node of one of the kinds that the provider can add; the controller asks for no other."""

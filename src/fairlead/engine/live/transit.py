@@ -173,6 +173,9 @@ class Transit:
             self._values.release(result.value)
             return _WELL if result.ok else ev.Outcome(False, error=result.error)
         state.running -= 1
+        if (invocation.stage, invocation.item) in state.outputs:  # another copy was faster
+            self._values.release(result.value)
+            return _WELL
         state.run_s += elapsed_s
         return self._take(state, invocation, result)
 

@@ -120,7 +120,6 @@ class Simulation:
             fx.RunBatch: self._run_shared if self.shared else self._run_alone,
             fx.StartInstance: self._start_instance,
             fx.StopInstance: self._stop_instance,
-            fx.StopBatch: self._stop_batch,
             fx.Answer: self._ended,
             fx.Refuse: self._ended,
             fx.AddNode: self._add_node,
@@ -339,7 +338,7 @@ class Simulation:
         if self.end_s:
             self.push(effect.at + self.end_s, ev.InstanceGone(effect.instance))
 
-    def _stop_batch(self, effect: fx.StopInstance | fx.StopBatch) -> None:
+    def _stop_batch(self, effect: fx.StopInstance) -> None:
         found = self.began.pop(effect.batch, None)
         if found is None:
             self.aborted.add(effect.batch)

@@ -115,7 +115,6 @@ class HostedSimulation(Simulation):
         self._fates: dict[int, bool] = {}  # by batch under way: whether it still is wanted
         self.act |= {
             fx.RunBatch: self._run,
-            fx.StopBatch: self._give_up,
             fx.StartInstance: self._start,
         }
 
@@ -371,13 +370,10 @@ class HostedSimulation(Simulation):
         self._last_end[effect.instance] = now
         self._tell(_Ended(effect, transfer_s), now)
 
-    def _give_up(self, effect: fx.StopBatch | fx.StopInstance) -> None:
+    def _stop_batch(self, effect: fx.StopInstance) -> None:
         if effect.batch in self._fates:
             self._fates[effect.batch] = False
             self._cores.drop(self._now(), effect.batch)
-
-    def _stop_batch(self, effect: fx.StopInstance | fx.StopBatch) -> None:
-        self._give_up(effect)
 
     def _start(self, effect: fx.StartInstance) -> None:
         """A process that starts computes nearly all the time."""

@@ -1,20 +1,26 @@
 """Serve the video workflow in its four granularities, through a real object store and with real queue-workers."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from fairlead.experiments.cases import Progress, read_settings
+import msgspec
+
+from fairlead.experiments.cases import Progress, Settings, read_settings
 from fairlead.experiments.granularity_live.judging import at, judge, rows_of
 from fairlead.experiments.granularity_live.parts import PARTS
 from fairlead.experiments.granularity_live.s3 import bucket, s3rver_command
-from fairlead.experiments.granularity_live.serving import Taken, cells_of, serve_and_ask
+from fairlead.experiments.granularity_live.serving import Session, Taken, cells_of, serve_and_ask
 from fairlead.experiments.reproduction import Reproduction
 from fairlead.experiments.rows import Rows, difference, measured, select
 from fairlead.experiments.video_bench import check_video
 
 __all__ = ["judge", "run"]
+
+SESSIONS_VARIABLE = "FAIRLEAD_SESSIONS"
+"""The environment variable that names a folder for sessions that are done: a run that was ended goes on after them."""
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
@@ -24,9 +30,7 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     settings = read_settings(__package__)
     sessions = settings["quick_sessions" if quick else "sessions"]
     # In units of a frame: what a request takes, and so how much of the whole is done, goes by its frames.
-    total = sum(
-        (settings["warm_up"] + one["repeats"]) * len(cells_of(settings, one)) * one["frames"] for one in sessions
-    )
+    total = sum(_frames(settings, session) for session in sessions)
     taken: list[Taken] = []
     busy: dict[int, float] = {}
     done = 0
@@ -40,10 +44,15 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
                 done += frames
                 progress(min(1.0, done / total), what)
 
-            with bucket(place / "s3") as store:
-                found, before = serve_and_ask(place, settings, session, store, on_answer)
-            taken += found
-            busy[session["workers"]] = max(before, busy.get(session["workers"], 0.0))
+            found = _kept(session)
+            if found is None:
+                with bucket(place / "s3") as store:
+                    found = serve_and_ask(place, settings, session, store, on_answer)
+                _keep(found)
+            else:
+                done += _frames(settings, session)
+            taken += found.taken
+            busy[session["workers"]] = max(found.busy_before, busy.get(session["workers"], 0.0))
     rows = rows_of(taken, busy)
     return Reproduction(
         name="granularity-live",
@@ -51,6 +60,35 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
         rows=tuple(rows),
         notes=tuple(_notes(select(rows, part="request"), select(rows, part="function"))),
     )
+
+
+def _frames(settings: Settings, session: Mapping[str, Any]) -> int:
+    """How many frames a session asks for in all."""
+    requests = (settings["warm_up"] + session["repeats"]) * len(cells_of(settings, session))
+    return int(requests * session["frames"])
+
+
+def _kept(session: Mapping[str, Any]) -> Session | None:
+    """What a former run has kept of a session."""
+    path = _path(session)
+    return None if path is None or not path.exists() else msgspec.json.decode(path.read_bytes(), type=Session)
+
+
+def _keep(session: Session) -> None:
+    path = _path(session.asked)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.encode(session))
+
+
+def _path(session: Mapping[str, Any]) -> Path | None:
+    """Where a session is kept: its name says all that was asked for."""
+    folder = os.environ.get(SESSIONS_VARIABLE)
+    if not folder:
+        return None
+    versions = "".join(map(str, session.get("versions", ())))
+    name = f"{session['frames']}-frames-{session['workers']}-workers-{session['repeats']}-repeats"
+    return Path(folder, f"{name}{versions and f'-versions-{versions}'}.json")
 
 
 def _notes(requests: Rows, functions: Rows) -> list[str]:

@@ -45,6 +45,14 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     differences: Sequence[str]
 
 
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """The counted requests of one session, and the share of the cores' time that was in use before it, so by others."""
+
+    asked: Mapping[str, Any]
+    taken: Sequence[Taken]
+    busy_before: float
+
+
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     cell: Cell
     repeat: int | None  # None: not counted
@@ -74,8 +82,8 @@ def serve_and_ask(
     session: Mapping[str, Any],
     store: Bucket,
     on_answer: Callable[[str], None],
-) -> tuple[list[Taken], float]:
-    """All requests of a session; and the share of the cores' time that was in use before it, so by others."""
+) -> Session:
+    """All requests of a session."""
     from fairlead.video.clip import check_labels  # noqa: PLC0415 - needs OpenCV, which is optional
 
     state = folder / "state"
@@ -110,7 +118,8 @@ def serve_and_ask(
             )
             on_answer(f"{session['workers']} worker(s), version {cell.version}, {cell.passing}")
     recording = read_live_run(state / "runs" / "1")
-    return _joined(answers, recording.requests, recording.invocations, session), before
+    taken = _joined(answers, recording.requests, recording.invocations, session)
+    return Session(asked=session, taken=taken, busy_before=before)
 
 
 def workflow_of(cell: Cell) -> str:

@@ -146,10 +146,12 @@ class Ledger:
         """Whether a task that does not begin to wait now will never run."""
         step, booking = promise.dag.tasks[task], promise.bookings[task]
         is_running = booking is not None and booking.is_running and not booking.is_done
-        if promise.awaits[task] or is_running:
+        if promise.awaits[task]:
             return False
         if any(promise.is_resolved[rival] for rival in step.rivals):
-            return True  # another copy of a competing stage was first
+            return True  # another copy of a competing stage was first; what runs of this one is discarded
+        if is_running:
+            return False
         is_waiting = booking is not None and booking.members.get((promise, task)) is not None
         return not is_waiting and task not in promise.unbooked
 
@@ -165,7 +167,7 @@ class Ledger:
             self._calendar.end(booking, record.end, is_stopped=record.outcome in ("preempted", "discarded"))
             if is_done:
                 self._durations.observe(booking.way, record.end - record.start - record.cold_s - record.transfer_s)
-        if promise.id not in self.promises:
+        if promise.id not in self.promises or promise.is_resolved[task]:
             return ()
         if is_done:
             return self._resolve(promise, task)

@@ -114,9 +114,6 @@ class _CheckedLink:
         self._sent.add(batch.batch)
         self._link.run(batch)
 
-    def abort(self, batch: int) -> bool:
-        return self._link.abort(batch)
-
     def heard(self, message: Ready | Failed | Done) -> None:
         if isinstance(message, Done) and (self.is_over or message.batch not in self._sent):
             why = "its instance was given up" if self.is_over else "it was sent by another gateway"

@@ -48,10 +48,6 @@ class VirtualLink:
             raise ValueError(f"a batch of more than {MOST_BYTES} bytes is larger than a channel takes.")
         self._provider.pass_on(self, msgspec.structs.replace(batch, generation=self.generation))
 
-    def abort(self, batch: int) -> bool:
-        """As with processes: the instance has to be stopped."""
-        return False
-
 
 class VirtualProvider:
     """A gateway's view of a virtual cluster."""

@@ -49,10 +49,6 @@ class PairLink(asyncio.Protocol):
         elif not self._transport.is_closing():
             self._transport.write(data)
 
-    def abort(self, batch: int) -> bool:
-        """A process that runs Python cannot be told to leave off."""
-        return False
-
     def close(self) -> None:
         """End the channel: an idle instance ends by it."""
         if self._transport is not None:

@@ -123,10 +123,6 @@ class StreamLink:
         self._send(frame(Batch(batch.batch, batch.stages, batch.inputs, self.generation)))
         self._asked.note(batch)
 
-    def abort(self, batch: int) -> bool:
-        """An instance has one thread, which runs the function: it cannot leave off."""
-        return False
-
     def heard(self, body: bytes) -> None:
         """Take in what the instance says. Raises ValueError for what is no message."""
         message = report(body)
