@@ -83,7 +83,7 @@ def _notes(rows: Rows) -> list[str]:
         "in-turn: the client calls prepare and each model, and combines the answers itself, on one open connection. "
         "fused: prepare and small run in one instance; of the ensemble nothing can be fused, since its first stage has "
         "three successors. compete: two copies of the large network, of which the first answer counts. A process that "
-        "runs Python cannot be told to leave off, so a copy that loses while it runs is ended, and another starts.",
+        "runs Python cannot be told to leave off, so a copy that loses runs to its end and is discarded.",
         "Under load latency_ms is clients over answers per second, since each client waits for its answer.",
         f"Mean sizes of the batches that ran: {sizes}.",
     ]

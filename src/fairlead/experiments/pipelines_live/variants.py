@@ -46,7 +46,7 @@ def add_variants(shipped: ModuleType) -> App:
         return shipped.prepare >> models["small"] >> branch >> shipped.answer
 
     plain = {name: app.functions[name] for name in MODELS}
-    # A copy that loses is ended with its process. A function of its own leaves the instances of the others alone.
+    # A copy that loses keeps its instance busy to the end. A function of its own leaves the instances of others alone.
     racing = {**plain, "large": _sized(app, "large", 8, "large-racing")}
     for name, body in (("ensemble", ensemble), ("cascade", cascade)):
         add(f"{name}-graph", body(plain))
