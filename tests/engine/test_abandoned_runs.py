@@ -99,7 +99,8 @@ class TestRequestsThatEndEarly:
         it = self.begun()
         it.handle(2.0, [ev.Cancelled(0)])
         assert not told(it.handle(10.5, [asked(1, "other", 10.5)]), fx.StopInstance)
-        assert told(it.handle(11.0, [ev.Finished(0, 10.0)]), fx.StartInstance)
+        (stop,) = told(it.handle(11.0, [ev.Finished(0, 10.0)]), fx.StopInstance)
+        assert stop.batch == -1  # it is idle by then, and evicted
 
     def test_an_instance_that_still_starts_is_kept_for_the_next(self):
         it = self.made()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from fairlead.engine.core.controller import Controller
     from fairlead.engine.core.progress import RequestState
 
+_ROUNDING_S = 1e-9  # a run that is looked at when it is overdue by a start must be found to be
+
 
 class Abandoned(dict[int, "InstanceState"]):
     """The instances with an abandoned batch, by its id."""
@@ -69,7 +71,9 @@ class Abandoned(dict[int, "InstanceState"]):
         if endings is not None and endings.find(self._terminating) is not None:
             return
         gains = {batch: self._gain_s(instance) for batch, instance in self.items()}
-        longest_first = sorted((b for b, gain_s in gains.items() if gain_s > 0), key=lambda b: (-gains[b], b))
+        longest_first = sorted(
+            (b for b, gain_s in gains.items() if gain_s > -_ROUNDING_S), key=lambda b: (-gains[b], b)
+        )
         if not longest_first:
             return
         for function in dict.fromkeys(name for _, name in controller.waiting.filled()):
