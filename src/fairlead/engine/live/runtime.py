@@ -258,6 +258,11 @@ class Runtime:
         """Who watches the nodes; None where nobody does."""
         return self._watch
 
+    @property
+    def tried(self) -> Mapping[str, int]:
+        """How often functions ran before the first request, because they were never measured."""
+        return self._warm_up.runs
+
     def cpu_s(self) -> Mapping[str, float]:
         """CPU time of each function's instances so far, as far as it is known."""
         return self._instances.cpu_s()

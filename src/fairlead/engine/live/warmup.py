@@ -97,7 +97,8 @@ class WarmUp:
         """Try out what was never measured, one function after the other so that they do not disturb each other."""
         profiles = self._controller.scenario.profiles
         unknown = [name for name in examples.inputs if profiles[name].assumed_most_s is not None]
-        until = self._now() + TOTAL_S
+        began = self._now()
+        until = began + TOTAL_S
         for place, name in enumerate(unknown):
             limit_s = min(EACH_S, (until - self._now()) / (len(unknown) - place))
             try:
@@ -107,6 +108,9 @@ class WarmUp:
             else:
                 if found:
                     times[name] = found
+        if times:
+            runs = sum(self.runs.values())
+            self._log(f"{', '.join(times)}: tried out, {runs} runs on examples in {self._now() - began:.1f} s")
 
     async def _try(self, function: str, examples: Examples, limit_s: float) -> tuple[Row, ...]:
         """The times of one function; none where its instance cannot be resized to all that it may have."""
@@ -115,7 +119,7 @@ class WarmUp:
         state = self._controller.pool.instances[instance]
         node = state.node.node
         if any(c.vgpus != state.configuration.vgpus for c in profile.configurations):
-            return ()
+            return ()  # another share of a GPU is another instance
         can_run = [c for c in profile.configurations if c.vcpus <= node.vcpus] or list(profile.configurations[:1])
 
         async def run(configuration: Configuration) -> float:
