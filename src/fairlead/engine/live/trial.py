@@ -20,7 +20,7 @@ TOTAL_S = 10.0
 Run = Callable[[Configuration], Awaitable[float]]
 """Runs a full batch of examples in a configuration, and gives its seconds at speed 1."""
 
-_RULE = StopRule(tolerance=0.1, least=5, most=30)
+_RULE = StopRule(tolerance=0.1, least=5, most=30, least_late=1)
 _TOLERANCE = 0.1  # what points that are not tried may be off by
 _POINTS_AHEAD = 6  # a point gets this part of the time that is left
 
@@ -42,8 +42,8 @@ async def try_out(
     runs = 0
     configuration: Configuration | None = min(can_run, key=lambda c: (c.batch, c.vcpus))
     while configuration is not None:
-        left_s = until - now()
-        last, samples = now() + left_s / _POINTS_AHEAD, []
+        samples: list[float] = []
+        last = now() + (until - now()) / _POINTS_AHEAD
         first_s = await run(configuration)  # the first of a size may be slower than those that follow
         runs += 1
         while now() < until and not _RULE.is_enough(samples, is_late=now() > last):
