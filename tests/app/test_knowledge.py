@@ -32,28 +32,36 @@ BOTH = (Point(mean_s=0.1, count=9), Point(batch=2, mean_s=0.2, is_predicted=True
 
 
 def test_without_a_profile_everything_is_assumed():
-    assert knowledge(snapshot(), HERE, has_machine=True) == [
+    assert knowledge(snapshot(), HERE, {}, has_machine=True) == [
         "one, two: assumed to take 10 ms, until runs show what it takes",
         "to measure: fairlead profile /apps/app.py",
     ]
 
 
+def test_what_was_tried_out_is_said():
+    assert knowledge(snapshot(), HERE, {"one": 12}, has_machine=True) == [
+        "one: never measured; tried out on the examples at this start, 12 runs",
+        "two: assumed to take 10 ms, until runs show what it takes",
+        "to measure: fairlead profile /apps/app.py",
+    ]
+
+
 def test_a_machine_that_was_never_measured_is_measured_with_the_app():
-    assert knowledge(snapshot(), HERE, has_machine=False)[-1] == "to measure: fairlead profile /apps/app.py --host"
+    assert knowledge(snapshot(), HERE, {}, has_machine=False)[-1] == "to measure: fairlead profile /apps/app.py --host"
     known = snapshot(one=function(**NOW), two=function(**NOW))
-    assert knowledge(known, HERE, has_machine=False)[-1].endswith(
+    assert knowledge(known, HERE, {}, has_machine=False)[-1].endswith(
         "never measured, which predictions need: fairlead profile --host"
     )
 
 
 def test_what_was_measured_here_of_this_source_takes_one_line():
     known = snapshot(one=function(**NOW), two=function(**NOW))
-    assert knowledge(known, HERE, has_machine=True) == ["one, two: measured, 2026-11-18"]
+    assert knowledge(known, HERE, {}, has_machine=True) == ["one, two: measured, 2026-11-18"]
 
 
 def test_each_function_has_what_is_known_of_it():
     known = snapshot(one=function(*BOTH, **NOW))
-    assert knowledge(known, HERE, has_machine=True) == [
+    assert knowledge(known, HERE, {}, has_machine=True) == [
         "one: measured in 1 of 2 configurations, the others derived, 2026-11-18",
         "two: assumed to take 10 ms, until runs show what it takes",
         "to measure: fairlead profile /apps/app.py",
@@ -62,18 +70,18 @@ def test_each_function_has_what_is_known_of_it():
 
 def test_a_source_that_changed_since_is_said():
     old = {**NOW, "source": source_digest(FILES | {"more.py": "changed"})}
-    lines = knowledge(snapshot(one=function(**old), two=function(**NOW)), HERE, has_machine=True)
+    lines = knowledge(snapshot(one=function(**old), two=function(**NOW)), HERE, {}, has_machine=True)
     assert lines[0] == "one: measured, 2026-11-18; the source of the app has changed since"
     assert lines[-1] == "to measure: fairlead profile /apps/app.py"
 
 
 def test_another_cpu_is_said():
-    lines = knowledge(snapshot(one=function(**NOW), two=function(**NOW)), "CPU B", has_machine=True)
+    lines = knowledge(snapshot(one=function(**NOW), two=function(**NOW)), "CPU B", {}, has_machine=True)
     assert lines[1:] == ["measured on another CPU (CPU A), not on this one (CPU B)"]
 
 
 def test_files_from_before_say_neither_when_nor_of_what():
-    assert knowledge(snapshot(one=function(), two=function()), HERE, has_machine=True) == ["one, two: measured"]
+    assert knowledge(snapshot(one=function(), two=function()), HERE, {}, has_machine=True) == ["one, two: measured"]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,32 @@ def test_a_configuration_that_is_asked_for_later_starts_from_what_is_known():
     assert seconds(Belief(0.012, Configuration(batch=2), None, assumed)) == [0.036]
 
 
+def test_vcpus_that_were_never_seen_divide_the_time_until_a_run_shows_what_they_do():
+    assumed = Assumed(10.0)
+    one, two = (Belief(0.01, Configuration(vcpus=vcpus), None, assumed) for vcpus in (1.0, 2.0))
+    one.learn(0.08)
+    assert seconds(one, two) == [0.08, 0.04]
+    two.learn(0.07)
+    assert seconds(one, two) == [0.08, 0.07]
+
+
+def test_the_default_policy_finds_that_only_two_vcpus_are_in_time():
+    made = App("a")
+    made.workflow("w", made.function(name="f", vcpus=(1, 2))(abs), slo=0.1)
+    there = scenario_of(made.manifest(), cluster=ON, rate_rps=5, duration_s=20)
+    rows = (Row(seconds=0.15, vcpus=1.0), Row(seconds=0.07, vcpus=2.0))
+    truth = Profile(law=Table(rows), cold_start_s=0.01)
+
+    class Real(Physics):
+        def __init__(self):
+            super().__init__(there, 0)
+            self._profiles = {"f": truth}
+
+    requests = simulate(there, make_policy("fairlead"), physics=Real()).requests[30:]
+    met = (requests["outcome"] == "completed") & (requests["end"] <= requests["deadline"]).fill_null(value=False)
+    assert met.mean() > 0.5  # with one vCPU, none ever is
+
+
 def app(*slos):
     made = App("a")
     chain = made.function(name="f")(abs) >> made.function(name="g")(abs)

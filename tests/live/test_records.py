@@ -369,6 +369,7 @@ EVENTS = st.one_of(
     st.builds(ev.NodeChanged, TEXTS, NUMBERS, NUMBERS, st.none() | st.just((Device(vgpus=7.0, sharing="mig"),))),
     st.builds(ev.InstanceAdopted, WHOLE, TEXTS, SIZES, TEXTS, st.integers(-1, 3)),
     st.builds(ev.Recalled, WHOLE, TEXTS, WHOLE, OUTCOMES),
+    st.builds(ev.Tried, st.dictionaries(TEXTS, st.just((Row(seconds=0.5), Row(seconds=0.75, batch=2))), max_size=2)),
 )
 
 
@@ -401,6 +402,7 @@ def _one_of_each() -> list[ev.Event]:
         [14, 1, "f", {"vcpus": 1.0}, "n", -1],
         [15, "n", "close"],
         [16, 1, "s", 0, {"ok": True}],
+        [17, {"f": [{"seconds": 0.5}]}],
     ]
     return decode_instant([0.0, rest])[1]
 

@@ -18,6 +18,7 @@ from fairlead.policy import (
     Site,
     Start,
     View,
+    Wake,
     policy_class,
     policy_names,
     role,
@@ -105,6 +106,20 @@ class Pushy(Base):
 
 
 @dataclass
+class Doubtful(Base):
+    """Waits before its first decision, longer each time that it is prepared."""
+
+    def prepare(self, site, rng) -> None:
+        self.first = getattr(self, "first", 0.0) + 0.5
+
+    def decide(self, view: View) -> Iterator[Action]:
+        if view.now < self.first:
+            yield Wake(self.first)
+        else:
+            yield from super().decide(view)
+
+
+@dataclass
 class Hesitant(Base):
     """Starts one at a time."""
 
@@ -139,6 +154,7 @@ BY_NAME = {check.__name__: check for check in DISPATCHER_CHECKS}
         (Forgetful, "same_seed_gives_same_records"),
         (Pushy, "nothing_is_refused"),
         (Hesitant, "a_second_call_yields_nothing"),
+        (Doubtful, "preparing_again_starts_afresh"),
         (Starving, "every_request_ends_once"),
         (lambda: Demanding(needed=1), "parameters_have_defaults"),
     ],

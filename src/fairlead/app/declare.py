@@ -67,8 +67,8 @@ class App:
         nodes: Parts of the machine that are treated as nodes; without any, the whole machine is one. See `node`.
         policy: Who decides, by name; `fairlead policies` lists them.
         parameters: Those of the policy that are not left at their defaults.
-        warm_up: Whether the examples of its workflows are run once before it is served. Choose False where calling a
-            function has an effect outside, such as sending a message.
+        warm_up: Whether the examples of its workflows are run before it is served: once, or several times where a
+            function was never measured. Choose False where a call has an effect outside, such as sending a message.
     """
 
     def __init__(

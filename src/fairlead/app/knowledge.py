@@ -12,12 +12,13 @@ from fairlead.profile import space
 from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, parse_measured
 
 
-def knowledge(snapshot: Snapshot, cpu: str, *, has_machine: bool) -> list[str]:
+def knowledge(snapshot: Snapshot, cpu: str, tried: Mapping[str, int], *, has_machine: bool) -> list[str]:
     """What is known of the times of an app's functions, in a few lines; functions of which the same is known share one.
 
     Args:
         snapshot: The app as it is served.
         cpu: The model of this machine's CPU.
+        tried: How often functions that were never measured have run on examples before the first request.
         has_machine: Whether this machine was measured too (`fairlead profile --host`).
     """
     measured = None
@@ -27,7 +28,8 @@ def knowledge(snapshot: Snapshot, cpu: str, *, has_machine: bool) -> list[str]:
     now = source_digest(snapshot.files)
     groups: dict[str, list[str]] = {}
     for spec in snapshot.manifest.functions:
-        groups.setdefault(_said(spec, known.get(spec.name), now), []).append(spec.name)
+        what = _said(spec, known.get(spec.name), tried.get(spec.name), now)
+        groups.setdefault(what, []).append(spec.name)
     lines = [f"{', '.join(names)}: {what}" for what, names in groups.items()]
     command = f"fairlead profile {snapshot.address}"
     if measured is not None and measured.machine.cpu != cpu:
@@ -39,8 +41,10 @@ def knowledge(snapshot: Snapshot, cpu: str, *, has_machine: bool) -> list[str]:
     return lines
 
 
-def _said(spec: FunctionSpec, function: MeasuredFunction | None, source: str) -> str:
+def _said(spec: FunctionSpec, function: MeasuredFunction | None, runs: int | None, source: str) -> str:
     """What is known of one function."""
+    if function is None and runs is not None:
+        return f"never measured; tried out on the examples at this start, {runs} runs"
     if function is None:
         return f"assumed to take {PRIOR_S * 1e3:g} ms, until runs show what it takes"
     wanted = space(spec.batch, spec.vcpus, spec.vgpus)

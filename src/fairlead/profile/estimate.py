@@ -68,6 +68,11 @@ class Estimate:
         return self._profile.configurations
 
     @property
+    def is_assumed(self) -> bool:
+        """Whether the declared times are an assumption, which the first runs replace."""
+        return self._profile.assumed_most_s is not None
+
+    @property
     def overhead_s(self) -> float:
         """Declared time of each run besides its work, on no CPU; `latency_s` is without it."""
         return self._profile.overhead_s

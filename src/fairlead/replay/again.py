@@ -57,11 +57,12 @@ def replay(
     if not any(isinstance(event, ev.Arrived) for _, event in given):
         raise ConfigError(str(run.folder), [Fault("", "no request was recorded, so there is nothing to replay.")])
     number = run.head.seed if seed is None else seed
+    scenario = run.scenario
     scenario = replace(
-        run.head.scenario,
+        scenario,
         duration_s=run.recording.duration_s,
         warmup_s=warmup_s,
-        policy=policy or run.head.scenario.policy,
+        policy=policy or scenario.policy,
     )
     physics = EmpiricalPhysics(scenario, number, observed or Observations(run), near)
     point = {"run": REPLAYED}

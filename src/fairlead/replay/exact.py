@@ -75,7 +75,9 @@ def _controller(run: LoggedRun, rows: Rows) -> Controller:
     scaler = _made(scenario.scaler) if scenario.scaler else None
     names = (scenario.policy.name, scenario.scaler.name if scenario.scaler else "scaler")
     prepare((dispatcher, scaler), names, scenario, seed)
-    return Controller(scenario, dispatcher, scaler, None, names, rows, growable=(), awaits_end=run.head.awaits_end)
+    return Controller(
+        scenario, dispatcher, scaler, None, names, rows, growable=(), awaits_end=run.head.awaits_end, seed=seed
+    )
 
 
 def _made(choice: PolicyChoice) -> Policy:

@@ -6,11 +6,13 @@ from pathlib import Path
 import msgspec
 
 from fairlead.engine.core import events as ev
+from fairlead.engine.core.site import with_tried
 from fairlead.engine.live.eventlog import decode_instant
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import Recording
 from fairlead.report.live import read_live_run
 from fairlead.runlog import Kind, RunHead, Tail, read_frames, read_head
+from fairlead.workload import Scenario
 
 Row = tuple[object, ...]
 
@@ -30,6 +32,16 @@ class LoggedRun:
     is_whole: bool
     has_ended: bool
     damaged_bytes: int
+
+    @property
+    def scenario(self) -> Scenario:
+        """What was declared, with the times of functions that were tried out before the first request."""
+        scenario = self.head.scenario
+        for _, events in self.instants:
+            for event in events:
+                if isinstance(event, ev.Tried):
+                    scenario = with_tried(scenario, event.times)
+        return scenario
 
 
 def read_logged_run(folder: Path | str) -> LoggedRun:

@@ -89,7 +89,7 @@ class Observations:
     """What a logged run shows, ready to be drawn from."""
 
     def __init__(self, run: LoggedRun) -> None:
-        self._profiles = run.head.scenario.profiles
+        self._profiles = run.scenario.profiles
         self._nodes = {node.name: node for node in run.head.scenario.cluster.nodes}
         ends = _finished(run)
         batches: defaultdict[Share, list[Batch]] = defaultdict(list)

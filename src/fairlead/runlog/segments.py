@@ -41,6 +41,7 @@ EVENTS = (
     "InstanceAdopted",
     "NodeDraining",
     "Recalled",
+    "Tried",
 )
 """The place of an event's class in here is its number on disk: append only."""
 

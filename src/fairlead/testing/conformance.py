@@ -23,6 +23,7 @@ import polars as pl
 
 from fairlead.engine import simulate
 from fairlead.engine.core.events import NodeChanged
+from fairlead.engine.core.site import make_site
 from fairlead.engine.sim.driver import Simulation
 from fairlead.engine.sim.simulate import policy_name
 from fairlead.model import CACHED, Record, Recording
@@ -177,6 +178,14 @@ def an_end_may_take_time(make: MakePolicy, scenario: Scenario) -> None:
     check_accounts(recording)
 
 
+def preparing_again_starts_afresh(make: MakePolicy, scenario: Scenario) -> None:
+    """A policy that is prepared a second time, before its first decision, decides as one that was prepared once."""
+    policy = make()
+    if not policy.clairvoyant:
+        policy.prepare(make_site(scenario), np.random.default_rng(0))
+        _check_same(_run(make, scenario), simulate(scenario, policy))
+
+
 def parameters_have_defaults(make: MakePolicy, scenario: Scenario) -> None:
     """Parameters are dataclass fields that can be left out and written to a file."""
     found = type(make())
@@ -201,6 +210,7 @@ DISPATCHER_CHECKS: tuple[Check, ...] = (
     the_future_is_unknown,
     a_node_may_change_its_size,
     an_end_may_take_time,
+    preparing_again_starts_afresh,
     parameters_have_defaults,
 )
 

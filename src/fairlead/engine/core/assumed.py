@@ -4,7 +4,7 @@ A measured time is corrected slowly, since it is worth as much as ten runs. An a
 of a configuration takes its place. What was seen in some configurations is carried over to those not seen yet: between
 two batch sizes by the line through them, beyond them in proportion to what was assumed, which is little for each
 further invocation. So larger batches are tried, and one run shows what they take; a line through noisy times might
-forbid them for good.
+forbid them for good. For the same reason a size in vCPUs that was never seen is believed to divide the time.
 
 Until ten runs were seen, no configuration is believed to take longer than a limit that leaves its requests in time. A
 policy that refuses what would be late would otherwise never see a run again after a first one that took long by chance,
@@ -75,4 +75,5 @@ class Assumed:
             alike.values() or self._seen, key=lambda c: (abs(c.batch - wanted.batch), abs(c.vcpus - wanted.vcpus))
         )
         assumed_s = next((b.declared_s for b in self._beliefs if b.configuration == nearest), 0.0)
-        return self._seen[nearest] * (declared_s / assumed_s if 0 < assumed_s < inf else 1.0)
+        carried_s = self._seen[nearest] * (declared_s / assumed_s if 0 < assumed_s < inf else 1.0)
+        return carried_s * (nearest.vcpus / wanted.vcpus if nearest.vcpus and wanted.vcpus else 1.0)

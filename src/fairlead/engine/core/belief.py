@@ -4,6 +4,8 @@ A correction is a running mean of observed over declared time, per function, con
 run moves it little, and drift is followed. What was only assumed gives way faster (`assumed`).
 """
 
+from collections.abc import Collection
+
 from fairlead.engine.core.assumed import Assumed
 from fairlead.engine.core.capacity import Belief, Shape
 from fairlead.engine.core.pool import Pool
@@ -22,14 +24,27 @@ class Beliefs:
         self._scenario = scenario
         self._pool = pool
         self.shapes: dict[tuple[str, Configuration], Shape | None] = {}
-        self.estimates = {}
+        self.estimates: dict[str, Estimate] = {}
         self._assumed: dict[tuple[str, str], Assumed] = {}  # by function and kind of node, of what was never measured
         self._moved: dict[str, set[Configuration]] = {}  # by function: whose corrections have changed
-        for name, profile in scenario.profiles.items():
-            corrector = Corrector(self, name)
-            load_mb = scenario.functions[name].constant_mb
-            moved = self._moved[name] = set()
-            self.estimates[name] = Estimate(profile, scenario.cluster, corrector, load_mb, corrector.spread, moved)
+        for name in scenario.profiles:
+            self._estimate(name)
+
+    def _estimate(self, name: str) -> None:
+        corrector = Corrector(self, name)
+        load_mb = self._scenario.functions[name].constant_mb
+        moved = self._moved[name] = set()
+        profile = self._scenario.profiles[name]
+        self.estimates[name] = Estimate(profile, self._scenario.cluster, corrector, load_mb, corrector.spread, moved)
+
+    def declare_again(self, scenario: Scenario, functions: Collection[str]) -> None:
+        """Believe what this scenario declares of some functions, and forget what was believed of them before."""
+        self._scenario = scenario
+        for name in functions:
+            self._estimate(name)
+        for (name, configuration), shape in self.shapes.items():
+            if shape is not None and name in functions:
+                shape.beliefs = self._beliefs(name, configuration)
 
     def shape(self, function: str, configuration: Configuration) -> Shape | None:
         """A function in one configuration; None if that is not in its space."""
@@ -52,16 +67,23 @@ class Beliefs:
         flavour = self._pool.flavour(declared, configuration)
         usd_per_s = cluster.price.usd_per_s(configuration.vcpus, configuration.vgpus)
         shape = Shape(declared, configuration, flavour, usd_per_s)
-        for kind, node in cluster.kinds.items():
+        shape.beliefs = self._beliefs(function, configuration)
+        runs_anywhere = len(shape.beliefs) == len(cluster.kinds)
+        shape.is_undemanding = runs_anywhere and shape.vgpus == 0 and shape.memory == 0
+        return shape
+
+    def _beliefs(self, function: str, configuration: Configuration) -> dict[str, Belief]:
+        """By kind of node where the function can run in this configuration."""
+        profile = self._scenario.profiles[function]
+        found = {}
+        for kind, node in self._scenario.cluster.kinds.items():
             seconds = profile.latency_s(configuration, kind, node.speed)
             if seconds < float("inf"):
                 assumed = None
                 if profile.assumed_most_s is not None:
                     assumed = self._assumed.setdefault((function, kind), Assumed(profile.assumed_most_s))
-                shape.beliefs[kind] = Belief(seconds, configuration, self._moved[function], assumed)
-        runs_anywhere = len(shape.beliefs) == len(cluster.kinds)
-        shape.is_undemanding = runs_anywhere and shape.vgpus == 0 and shape.memory == 0
-        return shape
+                found[kind] = Belief(seconds, configuration, self._moved[function], assumed)
+        return found
 
 
 class Corrector:

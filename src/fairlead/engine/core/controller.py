@@ -28,6 +28,7 @@ from fairlead.engine.core.recalling import Recall, Recalling
 from fairlead.engine.core.roster import Roster
 from fairlead.engine.core.running import Running
 from fairlead.engine.core.scaling import Replicas
+from fairlead.engine.core.site import with_tried
 from fairlead.engine.core.timers import Timers
 from fairlead.model import Configuration, Invocation, Refusal
 from fairlead.policy.base import Policy, View
@@ -54,6 +55,7 @@ class Controller:
             it they are among the effects. It must not call the controller.
         recall: Says which of the invocations that have just become ready need no run, because their answers are known.
             Asked at every instant, after its events and before any policy; see `Recalling`.
+        seed: What the dispatcher was prepared with.
     """
 
     __slots__ = (
@@ -62,6 +64,7 @@ class Controller:
         "_has_kernels",
         "_plans",
         "_retries",
+        "_seed",
         "_send",
         "abandoned",
         "beliefs",
@@ -104,10 +107,12 @@ class Controller:
         awaits_end: bool = False,
         send: Callable[[fx.RunBatch], None] | None = None,
         recall: Recall | None = None,
+        seed: int = 0,
     ) -> None:
         self.scenario = scenario
         self.growable = growable
         self._send = send
+        self._seed = seed
         self.now = 0.0
         policies = zip(names, (dispatcher, scaler), strict=True)
         self.changes = ChangeLog()
@@ -161,6 +166,7 @@ class Controller:
             ev.Expired: self._expired,
             ev.Ordered: self.decisions.order,
             ev.Recalled: self.recalling.apply,
+            ev.Tried: self._tried,
         }
 
     # --- the driver's side -------------------------------------------------------------------------------------
@@ -288,6 +294,11 @@ class Controller:
         line = self.waiting.all
         if len(line.items) > line.limit:
             self.waiting.tidy()
+
+    def _tried(self, event: ev.Tried) -> None:
+        self.scenario = with_tried(self.scenario, event.times)
+        self.beliefs.declare_again(self.scenario, event.times)
+        self.decisions.prepare_again(self._seed)
 
     def _finished(self, event: ev.Finished) -> None:
         instance = self.running.end(event.batch)

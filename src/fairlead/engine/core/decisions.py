@@ -18,6 +18,7 @@ from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.holds import HELD
 from fairlead.engine.core.races import is_wanted
+from fairlead.engine.core.site import prepare
 from fairlead.engine.core.view import ControllerView
 from fairlead.errors import PolicyError
 from fairlead.model import Configuration, Invocation, Refusal
@@ -165,6 +166,10 @@ class Decisions:
         for batch in range(first_batch, self._next_batch + 1):
             if batch in self._running:  # it may have been cancelled in the same breath
                 self._running[batch].start = at
+
+    def prepare_again(self, seed: int) -> None:
+        """Tell the dispatcher the site anew, before its first decision, because other times are declared now."""
+        prepare((self._dispatcher,), (self._dispatcher_name,), self._controller.scenario, seed)
 
     def replace(self, dispatcher: base.Policy, name: str) -> None:
         """Let another dispatcher decide from now on; the caller has prepared it."""

@@ -6,6 +6,7 @@ import msgspec
 
 from fairlead.model import Configuration, Device, Node, Request
 from fairlead.policy.base import Move, Resize, Retire, Scale, Warm
+from fairlead.profile import Row
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -162,6 +163,15 @@ class Ordered(msgspec.Struct, frozen=True):
     holds: bool = False
 
 
+class Tried(msgspec.Struct, frozen=True):
+    """Functions whose times were assumed have run on examples: how long they take at speed 1, in every configuration.
+
+    From then on they are functions that were measured, and the dispatcher is prepared anew. Comes before any request.
+    """
+
+    times: dict[str, tuple[Row, ...]]
+
+
 Event = (
     NodeLost
     | NodeJoined
@@ -180,6 +190,7 @@ Event = (
     | Arrived
     | Ordered
     | Recalled
+    | Tried
 )
 
 RANK: dict[type, int] = {
@@ -187,6 +198,7 @@ RANK: dict[type, int] = {
     for rank, kind in enumerate(
         (
             InstanceAdopted,  # first: what was adopted may be lost at the same instant
+            Tried,
             NodeLost,
             NodeJoined,
             NodeDraining,  # before NodeChanged: what opens again may have another size

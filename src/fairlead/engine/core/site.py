@@ -1,13 +1,15 @@
 """What a policy is told once, before a run: the same in every engine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
 
 from fairlead.errors import ConfigError, FairleadError, Fault, PolicyError
 from fairlead.policy.base import Policy, Site
-from fairlead.profile import Estimate
+from fairlead.profile import Estimate, Row, Table
 from fairlead.workload import Scenario
 
 
@@ -28,6 +30,15 @@ def make_site(scenario: Scenario, arrivals: Sequence[tuple[float, str]] | None =
         growth=MappingProxyType(dict(scenario.growth)),
         provision_s=scenario.provision_s,
     )
+
+
+def with_tried(scenario: Scenario, times: Mapping[str, tuple[Row, ...]]) -> Scenario:
+    """The scenario with these times for functions that were tried, which are not assumed any more."""
+    tried = {
+        name: msgspec.structs.replace(scenario.profiles[name], law=Table(rows), assumed_most_s=None)
+        for name, rows in times.items()
+    }
+    return replace(scenario, profiles={**scenario.profiles, **tried})
 
 
 def prepare(

@@ -218,6 +218,10 @@ class Host:
         """The apps there are, each as it was deployed."""
         return tuple(deployment.source.snapshot for deployment in self._apps.values())
 
+    def tried(self, app: str) -> Mapping[str, int]:
+        """How often functions of an app ran before its first request, because they were never measured."""
+        return self._apps[app].runtime.tried
+
     def workflow(self, name: str) -> tuple[Manifest, WorkflowSpec]:
         """A workflow by its name, or by "app.workflow"."""
         deployment, workflow = self._find(name)

@@ -232,7 +232,8 @@ def _known(host: Host) -> list[str]:
     lines = []
     for snapshot in host.snapshots():
         name = f"{snapshot.manifest.name}: " if len(host.snapshots()) > 1 else ""
-        lines += [f"{name}{line}" for line in knowledge(snapshot, cpu, has_machine=has_machine)]
+        tried = host.tried(snapshot.manifest.name)
+        lines += [f"{name}{line}" for line in knowledge(snapshot, cpu, tried, has_machine=has_machine)]
     return [f"{'' if place else 'Times':<10}{line}" for place, line in enumerate(lines)]
 
 

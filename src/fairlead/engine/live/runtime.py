@@ -163,6 +163,7 @@ class Runtime:
             awaits_end=True,
             send=self._run_batch,
             recall=None if self._predictions is None else self._recall,
+            seed=seed,
         )
         if is_timed and record is not None:
             record.times_s = self.controller.decisions.times_s
@@ -170,7 +171,7 @@ class Runtime:
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
         self._pool = WarmPool(manifest, self.controller, self.order, log, clock)
         self._warms_up = warms_up and manifest.warm_up
-        self._warm_up = WarmUp(manifest, instances, self._pool, log, self.lost)
+        self._warm_up = WarmUp(manifest, self.controller, instances, self._pool, log, self.lost, self._resize, clock)
         self._obstacles = Obstacles(manifest, self.controller, self._pool)
         self._act: dict[type, Callable[..., None]] = {
             fx.StartInstance: self._start_instance,
@@ -203,7 +204,10 @@ class Runtime:
         self._pool.fill(is_patient=is_patient, is_scaled=self._scaling is not None)
         await self._pool.is_filled()
         if self._warms_up:
-            await self._warm_up.run()
+            times = await self._warm_up.run()
+            if times:
+                self._note(ev.Tried(times))
+                self._turn()  # before anything else: the next request is decided by what was seen
 
     async def _begin_watch(self) -> None:
         """Have the nodes watched. ConfigError where that was asked for and cannot be."""
@@ -252,6 +256,11 @@ class Runtime:
     def watch(self) -> NodeWatch | None:
         """Who watches the nodes; None where nobody does."""
         return self._watch
+
+    @property
+    def tried(self) -> Mapping[str, int]:
+        """How often functions ran before the first request, because they were never measured."""
+        return self._warm_up.runs
 
     def cpu_s(self) -> Mapping[str, float]:
         """CPU time of each function's instances so far, as far as it is known."""
@@ -689,10 +698,7 @@ class Runtime:
     def _run_batch(self, effect: fx.RunBatch) -> None:
         """Send a batch to its instance, which begins while the policy goes on."""
         instance = self.controller.running[effect.batch]
-        vcpus = effect.configuration.vcpus
-        if self._vcpus.get(effect.instance) != vcpus:
-            self._vcpus[effect.instance] = vcpus
-            self._instances.resize(effect.instance, vcpus)
+        self._resize(effect.instance, effect.configuration.vcpus)
         predicted_s = self.tally.predict_s(effect.function, effect.configuration, effect.node)
         # Its time counts from the decision, as policies plan it: what the loop does before the batch is sent is part.
         keys, inputs = self._transit.begin(effect, instance.start, instance.cold_s, effect.at, predicted_s)
@@ -700,6 +706,11 @@ class Runtime:
             self._instances.run(effect.batch, effect.instance, keys, inputs)
         else:  # all of them ended while the instance started
             self.finished(effect.batch, (), 0.0)
+
+    def _resize(self, instance: int, vcpus: float) -> None:
+        if self._vcpus.get(instance) != vcpus:
+            self._vcpus[instance] = vcpus
+            self._instances.resize(instance, vcpus)
 
     def _stop_instance(self, effect: fx.StopInstance) -> None:
         self._transit.forget(effect.batch)

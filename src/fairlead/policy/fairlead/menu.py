@@ -25,6 +25,7 @@ _FOLLOW = 0.05  # weight of the newest observation of a full cluster
 _LEAST = 0.2
 _FOLLOW_COLD = 0.3  # weight of the newest cold start
 _ROUNDING = 1e-6
+_WRONG = 0.1  # from which difference on an assumed time is corrected at once
 
 
 class Supply:
@@ -92,7 +93,8 @@ class Menu:
     """The options of one function as arrays, one entry per (configuration, kind of node).
 
     An option is left out if another one of the same kind and batch is at least as fast and needs no more. Times of
-    options that have not run yet are corrected by what was learned from those that have.
+    options that have not run yet are corrected by what was learned from those that have. Of a function whose times are
+    assumed, no option is left out, and all times are those of the estimate, which carries over what was seen.
 
     Args:
         function: What is run.
@@ -124,7 +126,8 @@ class Menu:
             if could_run(node, function, configuration) and estimate.latency_s(configuration, kind) < inf
         ]
         self._arrange()
-        self.keep(self._undominated())
+        if not estimate.is_assumed:
+            self.keep(self._undominated())
 
     def _arrange(self) -> None:
         options, supply, estimate = self.options, self._supply, self._estimate
@@ -223,13 +226,21 @@ class Menu:
             self._cold_factor += max(_FOLLOW_COLD, 1 / self._starts) * (ratio - self._cold_factor)
             self._set_cold()
 
+    def is_wrong(self, estimate: Estimate) -> bool:
+        """Whether some option has run, and the estimate of any differs from what it is planned with by a tenth."""
+        return bool(self._runs) and any(
+            not 1 - _WRONG <= estimate.latency_s(*option) / believed_s <= 1 + _WRONG
+            for option, believed_s in zip(self.options, self._believed_s.tolist(), strict=True)
+        )
+
     def learn(self, estimate: Estimate, *, corrects: bool = True) -> None:
         """Take over what is believed now of the options that have run, and correct the others by the same factor."""
         before = self._believed_s.tobytes(), self._spread.tobytes()
         if self._runs and corrects:
-            for i in self._runs:
+            for i in range(len(self)) if estimate.is_assumed else self._runs:
                 self._believed_s[i] = max(estimate.latency_s(*self.options[i]), _LEAST_S)
                 self._spread[i] = max(estimate.upper_s(*self.options[i]), _LEAST_S) / self._believed_s[i]
+        if self._runs and corrects and not estimate.is_assumed:
             known = np.array(list(self._runs))
             weights = np.minimum(np.array(list(self._runs.values()), float), _MOST_RUNS)
             logs = np.log(self._believed_s[known] / self._declared_s[known])

@@ -27,6 +27,7 @@ _MOST_REPLY = 0.03  # of the objective, at most
 _TARGET = 0.85  # planned use of a resource beyond which its price rises
 _MOST_PRICE = 200.0
 _ROUNDS = 4  # of price changes per refresh
+_LEARNS = 25  # how often assumed times are corrected between two refreshes
 _GATHERING = 0.7  # part of the time until a batch is full that its first member is planned to wait
 _PATIENCE = 2.0  # times the mean wait of a stage that is set aside for it
 _MOST_WAIT = 0.05  # of the objective, at most
@@ -372,6 +373,8 @@ class Outlook:
         self.is_losing = False  # whether requests are being dropped
         self.is_short = False  # whether a resource is short by the plan
         self.due = 0.0
+        self._assumed = [menu for name, menu in menus.items() if len(menu) and site.profiles[name].is_assumed]
+        self._learn_due = 0.0
         self._tabulate()
 
     def arrive(self, request: Request, now: float) -> bool:
@@ -425,6 +428,24 @@ class Outlook:
         self._share_out()
         if "room" not in self._without:
             self._keep_room()
+        self.version += 1
+        return True
+
+    def learn_assumed(self, view: View) -> bool:
+        """Take over times that were assumed and are learned now; tells whether that changed the tables.
+
+        Between two refreshes several requests become due, all of which an assumption may lose that is ten times too
+        short or too long.
+        """
+        if not self._assumed or view.now < self._learn_due or "times" in self._without:
+            return False
+        self._learn_due = view.now + self.period_s / _LEARNS
+        wrong = [menu for menu in self._assumed if menu.is_wrong(view.profile(menu.name))]
+        if not wrong:
+            return False
+        for menu in wrong:
+            menu.learn(view.profile(menu.name))
+        self._tabulate()
         self.version += 1
         return True
 

@@ -110,6 +110,8 @@ class Fairlead(Policy):
             self._admission.adapt(now - self._refreshed)
             self._refreshed = now
             self._epoch += 1
+        elif self._outlook.learn_assumed(view):
+            self._epoch += 1
         fresh = view.fresh
         if fresh:
             yield from self._admit(view, fresh)
