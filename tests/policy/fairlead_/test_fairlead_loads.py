@@ -7,9 +7,9 @@ import pytest
 
 from fairlead.engine import simulate
 from fairlead.league.load import at_load
-from fairlead.model import SLO, Price, Workflow
+from fairlead.model import SLO, Price, Stage, Workflow
 from fairlead.policy.fairlead.policy import Fairlead
-from fairlead.profile import Row, Table
+from fairlead.profile import Host, Row, Table
 from fairlead.testing import check_accounts, check_capacity, cluster, declared, scenario
 from fairlead.workload import Deterministic, Listed, NodeFault, Poisson, PressureChange, load_scenario
 
@@ -287,3 +287,31 @@ def test_all_requests_of_a_budget_stay_within_it_under_load():
     assert set(recording.invocations["vcpus"]) == {2.0}
     assert (recording.requests["cost_usd"] <= 2.6).all()
     assert in_time(recording.requests) >= 0.7
+
+
+@pytest.mark.parametrize("declared_share", [0.1, 0.5, 1.0])
+def test_an_arm_that_every_request_takes_is_answered_whatever_the_workflow_declares(declared_share):
+    """Read in 1 ms, then 10 ms on the arm that all take, or 1 ms on the other: one vCPU answers 90 of 300 per second.
+
+    Where the long arm was declared for every tenth request, a new request was taken to cost 2.9 ms, and none that was
+    on its way to the long arm was worth its 10 ms: nothing was answered.
+    """
+    stages = (
+        Stage(name="read", function="read"),
+        Stage(name="long", function="long", after=("read",), when=declared_share),
+        Stage(name="short", function="short", after=("read",), when=1 - declared_share),
+    )
+    functions = {
+        name: declared(seconds, idle_holds="memory", warm=1)
+        for name, seconds in (("read", 0.001), ("long", 0.010), ("short", 0.001))
+    }
+    where = scenario(
+        functions,
+        workflows={"main": Workflow(name="main", stages=stages, slo=SLO(latency_s=0.2))},
+        arrivals=[n / 300 for n in range(1500)],
+        on=ONE,
+        duration_s=5.0,
+    )
+    where = replace(where, host=Host(cores=9, arms={"main": {"long": 1.0, "short": 0.0}}))
+    requests = run(where).requests
+    assert in_time(requests, since=1.0) * 300 > 0.85 * 90

@@ -64,6 +64,7 @@ class Step:
         self.keeps = False  # whether that is anything
         self.kept_for: frozenset[str] = frozenset()  # the workflows of these requests
         self.option = 0  # planned for a request that was just admitted and is on schedule
+        self.usual_cost = 0.0  # of a request that reaches this stage on schedule, per run, from here to its answer
         self._laid_out_for: tuple[int, float, float] | None = None
         self._forget()
 
@@ -87,6 +88,8 @@ class Step:
         ahead: Reals = np.zeros(GRID + 1)
         rest_s = 0.0
         for runs, step in self.after:
+            if not runs:  # an arm that is never taken
+                continue
             wait_s = min(_PATIENCE * step.menu_wait_s, _MOST_WAIT * self.slo_s)
             shift = round(wait_s / self.grid_s)
             table = step.cost if not shift else np.concatenate([np.full(shift, inf), step.cost[:-shift]])
@@ -305,9 +308,9 @@ class Flow:
         for step in reversed(self.backwards):
             at = min([left[name] for name in self._before[step.name]], default=start)
             if isfinite(step.cost[at]):
-                step.option = int(step.best[at])
+                step.option, step.usual_cost = int(step.best[at]), float(step.cost[at])
             else:
-                step.option = int(step.menu.upper_s.argmin())
+                step.option, step.usual_cost = int(step.menu.upper_s.argmin()), 0.0
             left[step.name] = max(0, at - int(min(step.planned_bins[step.option], GRID)))
             self._spans.append((step, start - at, start - left[step.name]))
             use = step.menu.uses[step.option]
@@ -331,8 +334,13 @@ class Flow:
         return self._told
 
     def fresh_cost_at(self, step: Step) -> float:
-        """What a new request costs, per run of this stage if it is the first."""
-        return self._fresh_costs[not step.is_first]
+        """What a new request costs, per run of this stage if it is the first.
+
+        At least what the rest of a request costs that is on schedule here. An arm of a branch can cost more than a new
+        request does on average over all arms: judged by that average, every request that takes the arm is dropped, and
+        all of them where none takes another.
+        """
+        return max(self._fresh_costs[not step.is_first], step.usual_cost)
 
     def is_costly(self, left_s: float, times: float) -> bool:
         """Whether a request with so much time left costs more than this many times what a new one does."""
