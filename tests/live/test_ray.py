@@ -1,0 +1,98 @@
+"""Ray: the back end conforms on a real cluster of three raylets, and nodes come and go."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+from agent_world import TOKEN
+from ray_cluster import raylets
+
+from fairlead.engine.live.links.address import Address, bound_address, listen_on
+from fairlead.engine.live.providers.agents import AgentProvider, Timing
+from fairlead.engine.live.ray.kinds import Share
+from fairlead.engine.live.ray.messages import Open
+from fairlead.engine.live.ray.provider import RayError, RayProvider
+from fairlead.engine.live.store import Store
+from fairlead.testing.backends import (
+    BACKEND_CHECKS,
+    Heard,
+    Opened,
+    a_node_that_is_given_back_is_lost,
+    closing_ends_everything,
+    write_app,
+)
+
+pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
+
+OWNER = "0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with raylets(tmp_path_factory.mktemp("ray")) as made:
+        yield made
+
+
+@asynccontextmanager
+async def provider_on(address: str, folder: Path, heard, **share):
+    """The back end on a cluster, open; yields it with what it found."""
+    store = Store.make(folder / "values")
+    log: list[str] = []
+    with listen_on(Address("127.0.0.1", 0), "--agents-listen") as listening:
+        agents = AgentProvider(listening, TOKEN, None, store, folder, log.append, timing=Timing(wait_s=40.0))
+        order = Open(
+            address=address, owner=OWNER, join=str(bound_address(listening)), token=TOKEN, share=Share(**share)
+        )
+        provider = RayProvider(agents, order, folder, log.append)
+        provider.log = log  # type: ignore[attr-defined]
+        try:
+            yield provider, await provider.open(heard)
+        finally:
+            await provider.close()
+            store.close()
+
+
+def on_loop(work) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(work)
+
+
+class Relay:
+    """Passes a provider's reports on to whoever listens now."""
+
+    def __init__(self) -> None:
+        self.to = Heard()
+
+    def __getattr__(self, name: str):
+        return lambda *words: getattr(self.to, name)(*words)
+
+
+def test_the_ray_back_end_conforms(cluster, tmp_path):
+    """One provider for all checks: starting agents takes seconds. What gives nodes back or closes comes last."""
+    last = [a_node_that_is_given_back_is_lost, closing_ends_everything]
+    checks = [check for check in BACKEND_CHECKS if check not in last] + last
+
+    async def all_of_them() -> None:
+        relay = Relay()
+        async with provider_on(cluster.address, tmp_path, relay) as (provider, inventory):
+            assert [node.vcpus for node in inventory.nodes] == [4.0] * 3, provider.log
+            for check in checks:
+                heard = relay.to = Heard()
+                opened = Opened(provider, provider.values, write_app(tmp_path), heard, inventory)
+                await check(opened)
+                for key in [key for key in heard.links if key not in heard.exits]:
+                    provider.stop(key, 0.0)
+                    await opened.gone(key)
+
+    on_loop(all_of_them())
+
+
+def test_an_address_without_a_cluster_is_an_error(tmp_path):
+    async def opening() -> None:
+        with pytest.raises(RayError, match="cannot be joined"):
+            async with provider_on("127.0.0.1:9", tmp_path, Heard()):
+                pass
+
+    on_loop(opening())
