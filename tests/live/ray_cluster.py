@@ -2,10 +2,8 @@
 
 import os
 from contextlib import contextmanager
-from pathlib import Path
 
-SMALL = {"object_store_memory": 80 << 20, "include_dashboard": False, "num_prestart_python_workers": 0}
-TOKEN = "a-ray-token-for-tests-0123456789abcdef"
+QUICK = {"health_check_period_ms": 1000, "health_check_timeout_ms": 2000, "health_check_failure_threshold": 3}
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "disabled",
@@ -31,13 +29,17 @@ class Raylets:
         """End a node's raylet, as when its machine is switched off."""
         self._cluster.remove_node(node, allow_graceful=False)
 
-    @property
-    def raylets(self):
-        return list(self._cluster.list_all_nodes())
+    def kill_gcs(self) -> None:
+        """End what keeps the cluster's state."""
+        self._cluster.head_node.kill_gcs_server()
+
+    def start_gcs(self) -> None:
+        """Start it again."""
+        self._cluster.head_node.start_gcs_server()
 
 
 @contextmanager
-def raylets(folder: Path, *, others=({}, {}), system=None):
+def raylets(*, others=({}, {})):
     """Raylets of this machine; those after the head have these options."""
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     os.environ.update(ENVIRONMENT)
@@ -45,8 +47,7 @@ def raylets(folder: Path, *, others=({}, {}), system=None):
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
     head = {"num_cpus": 4, "object_store_memory": 80 << 20, "include_dashboard": False}
-    if system:
-        head["_system_config"] = system
+    head["_system_config"] = QUICK
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         made = Raylets(cluster)

@@ -30,8 +30,8 @@ OWNER = "0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with raylets(tmp_path_factory.mktemp("ray")) as made:
+def cluster():
+    with raylets() as made:
         yield made
 
 
@@ -87,6 +87,31 @@ def test_the_ray_back_end_conforms(cluster, tmp_path):
                     await opened.gone(key)
 
     on_loop(all_of_them())
+
+
+def test_instances_that_reserve_for_themselves_are_in_rays_account(cluster, tmp_path):
+    """Four CPUs of one node: two instances of two vCPUs fit, a third is denied; what has ended is free again."""
+
+    async def reserving() -> None:
+        heard = Heard()
+        async with provider_on(cluster.address, tmp_path, heard, by_instance=True) as (provider, inventory):
+            b = Opened(provider, provider.values, write_app(tmp_path), heard, inventory)
+            name = inventory.nodes[0].name
+            specs = [b.spec("echo", node=name, vcpus=1.9) for _ in range(3)]
+            for spec in specs:
+                provider.start(spec)
+            denied = await b.gone(specs[2].key)
+            assert denied.error == "Ray has no room for it on its node"
+            assert heard.ready == {spec.key for spec in specs[:2]}
+            provider.resize(specs[0].key, 1.0)
+            await heard.until(lambda: heard.refused == [(specs[0].key, 1.9)], "the resize is refused")
+            provider.stop(specs[0].key, 0.0)
+            await b.gone(specs[0].key)
+            again = b.spec("echo", node=name, vcpus=1.9)
+            provider.start(again)
+            await heard.until(lambda: again.key in heard.ready, "there is room again")
+
+    on_loop(reserving())
 
 
 def test_an_address_without_a_cluster_is_an_error(tmp_path):

@@ -21,13 +21,18 @@ _PORT = 8001
 _GROWTH = re.compile(r"(?P<kind>.+)=(?P<least>\d+)\.\.(?P<most>\d+)")
 
 
-def ray_order(address: str | None, share: Sequence[str], reserve: str) -> RayOrder:
+def ray_order(address: str | None, share: Sequence[str], reserve: str, pip: Path | None) -> RayOrder:
     """The cluster and the share. UsageError or MissingExtraError says what is wrong."""
     if find_spec("ray") is None:
         raise MissingExtraError("The 'ray' back end", "Ray", "ray")
     if reserve not in RESERVE:
         raise UsageError(f"--ray-reserve must be one of {', '.join(RESERVE)}; got {reserve!r}.")
-    return RayOrder(address=_address(address, os.environ), share=_share(share), by_instance=reserve == "instance")
+    return RayOrder(
+        address=_address(address, os.environ),
+        share=_share(share),
+        by_instance=reserve == "instance",
+        pip=() if pip is None else _requirements(pip),
+    )
 
 
 def ray_listen(order: RayOrder) -> str:
@@ -79,6 +84,14 @@ def _address(given: str | None, environment: Mapping[str, str]) -> str:
     except ValueError:
         raise UsageError(f"--address must be HOST:PORT, that of `ray start --head`; got {found!r}.") from None
     return found
+
+
+def _requirements(file: Path) -> tuple[str, ...]:
+    try:
+        lines = [line.partition(" #")[0].strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--ray-pip {file}: cannot be read: {error}.") from error
+    return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 def _share(texts: Sequence[str]) -> dict[str, float]:

@@ -116,6 +116,10 @@ def serve(
     ray_reserve: Annotated[
         str, typer.Option(help="Who reserves at Ray: node (each node its share) or instance (each what it uses).")
     ] = "node",
+    ray_pip: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Requirements that instances run with, as a runtime environment of Ray."),
+    ] = None,
     grow: Annotated[
         list[str] | None,
         typer.Option(
@@ -187,9 +191,9 @@ def serve(
         raise UsageError(f"--backend must be one of {', '.join(BACKENDS)}; got {backend!r}.")
     if backend != "local" and nodes is not None:
         raise UsageError(f"--nodes describes parts of this machine; with --backend {backend}, each agent is a node.")
-    if backend != "ray" and (address is not None or ray_share or ray_reserve != "node" or grow):
-        raise UsageError("--address, --ray-share, --ray-reserve and --grow need --backend ray.")
-    ray = ray_order(address, ray_share or [], ray_reserve) if backend == "ray" else None
+    if backend != "ray" and (address is not None or ray_share or ray_reserve != "node" or ray_pip or grow):
+        raise UsageError("--address, --ray-share, --ray-reserve, --ray-pip and --grow need --backend ray.")
+    ray = ray_order(address, ray_share or [], ray_reserve, ray_pip) if backend == "ray" else None
     join_at = agents_listen or (_AGENTS_LISTEN if ray is None else ray_listen(ray))
     if values is not None:
         if backend != "agents":

@@ -12,6 +12,7 @@ class RayOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     address: str
     share: dict[str, float] = {}
     by_instance: bool = False
+    pip: tuple[str, ...] = ()  # requirements of agents and instances
     certfile: str | None = None  # by which agents and gateway know each other; None on one machine
     keyfile: str | None = None
 

@@ -142,7 +142,7 @@ def _ray_host(order: ServeOrder, ray: RayOrder, options: Options, agents: socket
     store = Store.make(state / "values")
     tls = server_context(TlsFiles(certfile=ray.certfile, keyfile=ray.keyfile))
     reading = client_context(TlsFiles(cacert=ray.certfile, is_pinned=True))
-    timing = Timing(wait_s=1.0 if order.is_restart else 30.0)
+    timing = Timing(wait_s=1.0 if order.is_restart else 15.0)
     taking = AgentProvider(agents, token, tls, store, state, say, reading=reading, timing=timing)
     opening = Open(
         address=ray.address,
@@ -153,6 +153,7 @@ def _ray_host(order: ServeOrder, ray: RayOrder, options: Options, agents: socket
         key=None if ray.keyfile is None else Path(ray.keyfile).read_text(),
         limits=order.limits,
         share=Share(ray.share, ray.by_instance),
+        pip=ray.pip,
     )
     provider = RayProvider(taking, opening, state, say, tuple(order.growth))
     return Host(state, options, say, _give_way, provider, values=provider.values, store=store)

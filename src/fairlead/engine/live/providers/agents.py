@@ -276,13 +276,7 @@ class AgentProvider:
     async def close(self, *, keep: bool = False) -> None:
         """End every instance, unless they are to be kept; then take nothing in any more."""
         if not keep:
-            for key in list(self._instances):
-                self.stop(key, 0.0)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.silence_s):
-                    while self._instances:
-                        self._changed.clear()
-                        await self._changed.wait()
+            await self.end_instances()
         self._is_closing = True
         if self._beating is not None:
             self._beating.cancel()
@@ -291,6 +285,22 @@ class AgentProvider:
             await self._carrier.close()
         await self._hub.close()
         self._reader.close()
+
+    async def end_instances(self) -> None:
+        """End every instance, and wait a little until all are gone."""
+        for key in list(self._instances):
+            self.stop(key, 0.0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._timing.silence_s):
+                while self._instances:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    def dismiss(self) -> None:
+        """Tell all agents to end: there is nothing for them to do any more."""
+        self._is_closing = True
+        for agent in self._agents.values():
+            agent.send(control.Leave())
 
     # --- agents ----------------------------------------------------------------------------------------------------
 

@@ -169,8 +169,9 @@ class Driver:
             name=name,
             lifetime="detached",
             num_gpus=taken.get("GPU", 0),
+            runtime_env={"pip": list(self._order.pip)} if self._order.pip else None,
             scheduling_strategy=PlacementGroupSchedulingStrategy(placement_group=group),
-        ).remote(order, _digest(order))
+        ).remote(order, self._digest(order))
         self._keep(node, bundle, actor)
 
     def _keep(self, node: RayNode, bundle: dict[str, float], actor: "ray.actor.ActorHandle") -> None:
@@ -181,7 +182,7 @@ class Driver:
         if self._order.share.by_instance:
             bundle = reserved(node, self._order.share)
         try:
-            return bool(ray.get(actor.digest.remote(), timeout=_ANSWER_S) == _digest(self._line(node, bundle)))
+            return bool(ray.get(actor.digest.remote(), timeout=_ANSWER_S) == self._digest(self._line(node, bundle)))
         except (ray.exceptions.RayError, ValueError, KeyError):
             return False
 
@@ -206,6 +207,9 @@ class Driver:
             ray.kill(ray.get_actor(name))
         with suppress(ValueError):
             remove_placement_group(get_placement_group(name))
+
+    def _digest(self, order: bytes) -> str:
+        return sha256(order + msgspec.json.encode(self._order.pip)).hexdigest()
 
     def _name(self, id: str) -> str:
         return f"fairlead-{self._order.owner}-{id}"
@@ -288,10 +292,6 @@ def _described(found: dict[str, object], free: dict[str, float]) -> RayNode:
         "free": free,
     }
     return msgspec.convert(plain, RayNode)
-
-
-def _digest(order: bytes) -> str:
-    return sha256(order).hexdigest()
 
 
 def _reach(address: str) -> None:

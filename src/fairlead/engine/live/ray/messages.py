@@ -30,7 +30,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open", forbid_unknown
     """Join a Ray cluster and run an agent on each of its nodes; the first word.
 
     `owner` names the actors and placement groups of this gateway. `share` is what to reserve of every node. Nodes in
-    `left` are alive and were given back.
+    `left` are alive and were given back. `pip` are requirements that agents and instances run with.
     """
 
     address: str
@@ -42,6 +42,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open", forbid_unknown
     limits: str | None = None
     share: Share = Share()
     left: tuple[str, ...] = ()
+    pip: tuple[str, ...] = ()
 
 
 class Grow(msgspec.Struct, frozen=True, tag="grow", forbid_unknown_fields=True):

@@ -58,7 +58,7 @@ class RayProvider:
         self._growable = tuple(growable)
         self._driver: asyncio.subprocess.Process | None = None
         self._running: asyncio.Task[None] | None = None
-        self._found: asyncio.Future[tuple[str, ...]] | None = None
+        self._found: asyncio.Future[tuple[str, ...]] | None = None  # names of nodes, where opening waits for them
         self._closed = asyncio.Event()
         self._is_closing = False
         self._last_line = ""
@@ -82,11 +82,10 @@ class RayProvider:
         A gateway that starts again does not wait for Ray: the agents of its predecessor dial it by themselves.
         """
         self._reports = reports
-        self._found = asyncio.get_running_loop().create_future()
+        is_first = not self._agents.has_state
+        self._found = asyncio.get_running_loop().create_future() if is_first else None
         self._running = asyncio.create_task(self._run())
-        expected = None
-        if not self._agents.has_state:
-            expected = await self._found
+        expected = None if self._found is None else await self._found
         return await self._agents.open(_Listening(self, reports), expected)
 
     def declare(self, nodes: Sequence[Node]) -> None:
@@ -138,10 +137,14 @@ class RayProvider:
     async def close(self, *, keep: bool = False) -> None:
         """End every instance, agent and reservation; with `keep`, leave them to the next gateway."""
         self._is_closing = True
+        if not keep:
+            await self._agents.end_instances()
+            has_driver = self._send(messages.Close())
+            self._agents.dismiss()  # also where there is no driver: keepers free what they reserved
+            if has_driver:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closed.wait(), _CLOSE_S)
         await self._agents.close(keep=keep)
-        if not keep and self._send(messages.Close()):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._closed.wait(), _CLOSE_S)
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -154,9 +157,9 @@ class RayProvider:
         while not self._is_closing:
             code, has_found = await self._run_once()
             if self._is_closing:
+                self._closed.set()
                 return
-            assert self._found is not None
-            if not self._found.done():
+            if self._found is not None and not self._found.done():
                 self._found.set_exception(RayError(self._last_line or f"The Ray driver ended with code {code}."))
                 return
             delay_s = _FIRST_DELAY_S if has_found else min(_MOST_DELAY_S, 2 * delay_s)
@@ -193,8 +196,7 @@ class RayProvider:
     def _heard(self, message: messages.FromDriver) -> None:
         if isinstance(message, messages.Found):
             names = tuple(node.name for node in message.nodes)
-            assert self._found is not None
-            if not self._found.done():
+            if self._found is not None and not self._found.done():
                 self._found.set_result(names)
             self._write_left([name for name in self._left() if name not in names])
         elif isinstance(message, messages.Dead):
