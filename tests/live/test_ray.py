@@ -89,6 +89,19 @@ def test_the_ray_back_end_conforms(cluster, tmp_path):
     on_loop(all_of_them())
 
 
+def test_a_node_that_was_given_back_is_taken_again_when_one_more_is_wanted(cluster, tmp_path):
+    async def shrinking_and_growing() -> None:
+        heard = Heard()
+        async with provider_on(cluster.address, tmp_path, heard) as (provider, inventory):
+            given = inventory.nodes[-1]
+            provider.shrink(given.name)
+            await heard.until(lambda: heard.nodes.get(given.name, ...) is None, "the node is lost")
+            provider.grow(given.kind)
+            await heard.until(lambda: heard.nodes.get(given.name) is not None, "the node joins again")
+
+    on_loop(shrinking_and_growing())
+
+
 def test_instances_that_reserve_for_themselves_are_in_rays_account(cluster, tmp_path):
     """Four CPUs of one node: two instances of two vCPUs fit, a third is denied; what has ended is free again."""
 

@@ -49,7 +49,7 @@ def test_a_node_whose_cpus_others_hold_is_left_alone():
 def test_a_node_has_what_was_reserved_and_the_speed_of_its_label():
     found = node_of(node(A100, speed="0.5"), {"CPU": 6.0, "GPU": 2, "memory": 3 * 2**30})
     assert (found.name, found.kind, found.vcpus, found.memory_gb, found.speed) == (
-        "worker7-ab12cd34",
+        "worker7-12cd34ef",
         "a100",
         6,
         3,
@@ -65,4 +65,4 @@ def test_a_speed_that_is_no_number_is_told():
 
 
 def test_names_are_those_that_agents_may_have():
-    assert name_of(RayNode(id="0123456789", host="10.0.0.7")) == "10.0.0.7-01234567"
+    assert name_of(RayNode(id="0123456789", host="10.0.0.7")) == "10.0.0.7-23456789"

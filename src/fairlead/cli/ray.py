@@ -35,10 +35,10 @@ def ray_order(address: str | None, share: Sequence[str], reserve: str, pip: Path
     )
 
 
-def ray_listen(order: RayOrder) -> str:
+def ray_listen(order: RayOrder, port: int = _PORT) -> str:
     """Where agents join by default: at the address from which this machine reaches the cluster."""
     try:
-        return f"{facing(parse_address(order.address)).host}:{_PORT}"
+        return f"{facing(parse_address(order.address)).host}:{port}"
     except OSError as error:
         raise UsageError(f"--address {order.address}: {error.strerror or error}.") from error
 

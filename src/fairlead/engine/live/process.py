@@ -32,10 +32,8 @@ from fairlead.engine.live.links.tls import TlsFiles, client_context, server_cont
 from fairlead.engine.live.nodes import nodes_of
 from fairlead.engine.live.objects import Objects, StoreError, owner_id, place_of
 from fairlead.engine.live.order import RayOrder, ServeOrder
-from fairlead.engine.live.providers.agents import AgentProvider, Timing
-from fairlead.engine.live.ray.kinds import Share
-from fairlead.engine.live.ray.messages import Open
-from fairlead.engine.live.ray.provider import RayProvider
+from fairlead.engine.live.providers.agents import AgentProvider
+from fairlead.engine.live.ray.provider import ray_provider
 from fairlead.engine.live.statefolder import sole_user
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.supervisor import CANNOT_START
@@ -140,22 +138,10 @@ def _ray_host(order: ServeOrder, ray: RayOrder, options: Options, agents: socket
     """The host of the apps on the nodes of a Ray cluster, whose agents all have the gateway's own certificate."""
     state = Path(order.state)
     store = Store.make(state / "values")
-    tls = server_context(TlsFiles(certfile=ray.certfile, keyfile=ray.keyfile))
-    reading = client_context(TlsFiles(cacert=ray.certfile, is_pinned=True))
-    timing = Timing(wait_s=1.0 if order.is_restart else 15.0)
-    taking = AgentProvider(agents, token, tls, store, state, say, reading=reading, timing=timing)
-    opening = Open(
-        address=ray.address,
-        owner=owner_id(state),
-        join=str(msgspec.structs.replace(bound_address(agents), is_tls=tls is not None)),
-        token=token,
-        certificate=None if ray.certfile is None else Path(ray.certfile).read_text(),
-        key=None if ray.keyfile is None else Path(ray.keyfile).read_text(),
-        limits=order.limits,
-        share=Share(ray.share, ray.by_instance),
-        pip=ray.pip,
+    wait_s = 1.0 if order.is_restart else 15.0
+    provider = ray_provider(
+        ray, agents, token, store, state, say, limits=order.limits, growable=tuple(order.growth), wait_s=wait_s
     )
-    provider = RayProvider(taking, opening, state, say, tuple(order.growth))
     return Host(state, options, say, _give_way, provider, values=provider.values, store=store)
 
 

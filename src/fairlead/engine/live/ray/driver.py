@@ -193,7 +193,7 @@ class Driver:
                 join=order.join,
                 token=order.token,
                 node=node_of(node, bundle),
-                folder=f"/tmp/fairlead-{os.getuid()}-{order.owner}/{node.id[:16]}",
+                folder=f"/tmp/fairlead-{os.getuid()}-{order.owner}/{node.id}",
                 certificate=order.certificate,
                 key=order.key,
                 limits=order.limits,

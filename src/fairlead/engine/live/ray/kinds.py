@@ -74,7 +74,7 @@ def node_of(node: RayNode, bundle: Mapping[str, float]) -> Node:
 def name_of(node: RayNode) -> str:
     """A name that says which machine it is and that no other node of the cluster has."""
     host = re.sub(r"[^A-Za-z0-9.-]", "-", node.host.partition(".")[0] if not node.host[:1].isdigit() else node.host)
-    return f"{host.strip('.-')[:40] or 'node'}-{node.id[:8]}"
+    return f"{host.strip('.-')[:40] or 'node'}-{node.id[-8:]}"
 
 
 def kind_of(node: RayNode) -> str:

@@ -6,6 +6,7 @@ on what concerns nodes: which there are, that one is dead, that one more is want
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,8 +16,14 @@ import msgspec
 
 from fairlead.engine.live.contracts import Capabilities, Exit, InstanceSpec, Inventory, Link, ProviderReports
 from fairlead.engine.live.limits import Usage
-from fairlead.engine.live.providers.agents import AgentProvider
+from fairlead.engine.live.links.address import bound_address
+from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
+from fairlead.engine.live.objects import owner_id
+from fairlead.engine.live.order import RayOrder
+from fairlead.engine.live.providers.agents import AgentProvider, Timing
 from fairlead.engine.live.ray import messages
+from fairlead.engine.live.ray.kinds import Share
+from fairlead.engine.live.store import Store
 from fairlead.errors import FairleadError
 from fairlead.model import Node
 from fairlead.monitor import Place
@@ -260,6 +267,36 @@ class RayProvider:
             self._file.write_bytes(msgspec.json.encode(tuple(names)))
         except OSError as error:
             self._log(f"nodes that were given back are used again by the next gateway: {error}")
+
+
+def ray_provider(
+    ray: RayOrder,
+    listening: socket.socket,
+    token: str,
+    store: Store,
+    state: Path,
+    log: Log,
+    *,
+    limits: str | None = None,
+    growable: Sequence[str] = (),
+    wait_s: float = 15.0,
+) -> RayProvider:
+    """The back end for an order; agents join at `listening`, and all have the order's own certificate."""
+    tls = server_context(TlsFiles(certfile=ray.certfile, keyfile=ray.keyfile))
+    reading = client_context(TlsFiles(cacert=ray.certfile, is_pinned=True))
+    agents = AgentProvider(listening, token, tls, store, state, log, reading=reading, timing=Timing(wait_s=wait_s))
+    opening = messages.Open(
+        address=ray.address,
+        owner=owner_id(state),
+        join=str(msgspec.structs.replace(bound_address(listening), is_tls=tls is not None)),
+        token=token,
+        certificate=None if ray.certfile is None else Path(ray.certfile).read_text(),
+        key=None if ray.keyfile is None else Path(ray.keyfile).read_text(),
+        limits=limits,
+        share=Share(ray.share, ray.by_instance),
+        pip=ray.pip,
+    )
+    return RayProvider(agents, opening, state, log, growable)
 
 
 class _Listening:
