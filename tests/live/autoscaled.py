@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -17,6 +16,11 @@ from serving import descendants, is_alive, kill, wait_for
 @contextmanager
 def autoscaled(folder: Path, most: int = 2, idle_s: float = 6.0):
     """The address of a cluster: a head with one CPU, and up to `most` workers with two CPUs each, at first one."""
+    from ray.util import get_node_ip_address  # noqa: PLC0415
+
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    address = f"{get_node_ip_address()}:{port}"
     config = {
         "cluster_name": "fake_multinode",
         "max_workers": most,
@@ -25,6 +29,7 @@ def autoscaled(folder: Path, most: int = 2, idle_s: float = 6.0):
             "use_node_id_as_ip": True,  # all nodes share this machine's address
             "disable_node_updaters": True,
             "disable_launch_config_check": True,
+            "gcs_address": address,
         },
         "available_node_types": {
             "worker": {"resources": {"CPU": 2}, "node_config": {}, "min_workers": 1, "max_workers": most},
@@ -49,8 +54,6 @@ def autoscaled(folder: Path, most: int = 2, idle_s: float = 6.0):
     }
     file = folder / "autoscaling.json"
     file.write_text(json.dumps(config))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     start = ["start", "--head", "--block", f"--port={port}", "--num-cpus=1", "--object-store-memory=80000000"]
     more = [f"--autoscaling-config={file}", "--include-dashboard=false", "--disable-usage-stats"]
     environment = {**os.environ, **ENVIRONMENT, "AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1"}
@@ -68,7 +71,7 @@ def autoscaled(folder: Path, most: int = 2, idle_s: float = 6.0):
     try:
         wait_for(lambda: "Ray runtime started" in log.read_text() or head.poll() is not None, 60, log.read_text)
         assert head.poll() is None, log.read_text()
-        yield re.findall(rf"[0-9.]+:{port}", log.read_text())[0]
+        yield address
     finally:
         pids = descendants(head.pid)
         head.send_signal(signal.SIGTERM)

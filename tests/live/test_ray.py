@@ -24,7 +24,7 @@ from fairlead.testing.backends import (
     write_app,
 )
 
-pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.ray
 
 OWNER = "0123456789abcdef"
 
@@ -102,6 +102,7 @@ def test_a_node_that_was_given_back_is_taken_again_when_one_more_is_wanted(clust
     on_loop(shrinking_and_growing())
 
 
+@pytest.mark.ray_long
 def test_instances_that_reserve_for_themselves_are_in_rays_account(cluster, tmp_path):
     """Four CPUs of one node: two instances of two vCPUs fit, a third is denied; what has ended is free again."""
 

@@ -9,7 +9,7 @@ from test_ray import provider_on
 
 from fairlead.testing.backends import Heard
 
-pytestmark = [pytest.mark.ray_long, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.ray_long
 
 
 def test_rays_autoscaler_adds_a_node_and_removes_one_that_was_given_back(tmp_path):

@@ -1,7 +1,9 @@
 """`fairlead serve --backend ray`: an app on three raylets, whose parts die, and whose nodes come and go."""
 
+import json
 import os
 import subprocess
+import sys
 import time
 from contextlib import contextmanager, suppress
 
@@ -9,7 +11,7 @@ import pytest
 from ray_cluster import raylets
 from serving import Serving, command, descendants, is_alive, kill, wait_for, write_app
 
-pytestmark = [pytest.mark.ray, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.ray
 
 APP = """
 @app.function
@@ -94,6 +96,7 @@ def test_an_app_is_served_and_outlives_its_parts(cluster, served):
     wait_for(lambda: "ray.driver" in "".join(map(command, descendants(served.process.pid))), 60)
 
 
+@pytest.mark.ray_long
 def test_nodes_come_and_go(cluster, served):
     known = nodes(served)
     more = cluster.add(labels={"fairlead.io/kind": "late"})
@@ -108,6 +111,7 @@ def test_nodes_come_and_go(cluster, served):
     assert served.call("work", 5).status == 200
 
 
+@pytest.mark.ray_long
 def test_a_raylet_that_dies_takes_its_node_and_nothing_else(cluster, served):
     more = cluster.add()
     wait_for(lambda: len(nodes(served)) == 4, 60, lambda: served.err)
@@ -139,3 +143,14 @@ def test_serving_goes_on_while_rays_own_state_is_gone(tmp_path, monkeypatch):
         made.add()
         wait_for(lambda: len(nodes(served)) == 3, 90, lambda: served.err)
         assert served.call("work", 8).status == 200
+
+
+@pytest.mark.ray_long
+def test_profiles_are_measured_on_each_kind_of_node(cluster, tmp_path):
+    app = write_app(tmp_path / "app.py", APP.replace('work, slo="5s"', 'work, slo="5s", example=1'))
+    command = [sys.executable, "-m", "fairlead.cli", "profile", app, "--quick", "--function", "work"]
+    subprocess.run([*command, "--backend", "ray", "--address", cluster.address], check=True, timeout=120)
+    points = json.loads((tmp_path / "app.profile.json").read_text())["functions"]["work"]["points"]
+    assert [point.get("kind") for point in points] == [None, "cpu", "slow"]
+    assert all(point["mean_s"] > 0 for point in points)
+    wait_for(lambda: not agents(), 150)
