@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+import zipfile
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -46,10 +47,10 @@ def served(cluster, tmp_path):
 
 
 @contextmanager
-def serving_on(cluster, tmp_path):
+def serving_on(cluster, tmp_path, *more: str, code: str = APP):
     host = cluster.address.partition(":")[0]
-    app = write_app(tmp_path / "app.py", APP)
-    options = ("--backend", "ray", "--address", cluster.address, "--agents-listen", f"{host}:0")
+    app = write_app(tmp_path / "app.py", code)
+    options = ("--backend", "ray", "--address", cluster.address, "--agents-listen", f"{host}:0", *more)
     made = Serving(app, tmp_path / "state", *options)
     try:
         yield made.wait_until_serving()
@@ -154,3 +155,23 @@ def test_profiles_are_measured_on_each_kind_of_node(cluster, tmp_path):
     assert [point.get("kind") for point in points] == [None, "cpu", "slow"]
     assert all(point["mean_s"] > 0 for point in points)
     wait_for(lambda: not agents(), 150)
+
+
+@pytest.mark.ray_long
+def test_instances_run_with_the_requirements_of_the_app(tmp_path):
+    wheel = tmp_path / "ray_extra-1.0-py3-none-any.whl"
+    about = "Metadata-Version: 2.1\nName: ray-extra\nVersion: 1.0\n"
+    tags = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    texts = {"ray_extra.py": "ANSWER = 42\n", "ray_extra-1.0.dist-info/METADATA": about}
+    texts |= {"ray_extra-1.0.dist-info/WHEEL": tags, "ray_extra-1.0.dist-info/RECORD": ""}
+    with zipfile.ZipFile(wheel, "w") as file:
+        for name, text in texts.items():
+            file.writestr(name, text)
+    (tmp_path / "requirements.txt").write_text(f"ray-extra @ {wheel.as_uri()}\n")
+    code = "@app.function\ndef extra(value):\n    import ray_extra\n    return ray_extra.ANSWER\n"
+    code += 'app.workflow("extra", extra)\n'
+    with (
+        raylets(others=()) as made,
+        serving_on(made, tmp_path, "--ray-pip", str(tmp_path / "requirements.txt"), code=code) as served,
+    ):
+        assert served.call("extra", 1).json["output"] == 42
