@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -175,3 +176,21 @@ def test_instances_run_with_the_requirements_of_the_app(tmp_path):
         serving_on(made, tmp_path, "--ray-pip", str(tmp_path / "requirements.txt"), code=code) as served,
     ):
         assert served.call("extra", 1).json["output"] == 42
+
+
+@pytest.mark.ray_long
+def test_a_frozen_node_is_given_up_long_before_ray_notices(cluster, served):
+    """Its agent and instances stand still with their connections open, as on a machine that hangs."""
+    victim = agents()[0]
+    frozen = [victim, *descendants(victim)]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: len(nodes(served)) == 2, 30, lambda: served.err)
+        assert "it has been silent for" in served.err
+        assert served.call("work", 9).status == 200
+    finally:
+        for pid in frozen:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: len(nodes(served)) == 3, 60, lambda: served.err)

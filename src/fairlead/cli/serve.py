@@ -194,6 +194,7 @@ def serve(
     if backend != "ray" and (address is not None or ray_share or ray_reserve != "node" or ray_pip or grow):
         raise UsageError("--address, --ray-share, --ray-reserve, --ray-pip and --grow need --backend ray.")
     ray = ray_order(address, ray_share or [], ray_reserve, ray_pip) if backend == "ray" else None
+    bounds = growth(grow or [])
     join_at = agents_listen or (_AGENTS_LISTEN if ray is None else ray_listen(ray))
     if values is not None:
         if backend != "agents":
@@ -245,7 +246,7 @@ def serve(
                 order,
                 agents_token_file=None if token_of_agents is None else str(token_of_agents),
                 ray=ray,
-                growth=growth(grow or []),
+                growth=bounds,
             )
         elif agents is not None:
             for file in (agents_cacert, agents_client_ca):
