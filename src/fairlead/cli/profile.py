@@ -104,6 +104,10 @@ def profile(
     is_silent: Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")] = False,
 ) -> None:
     """Measure the functions of an app on this machine: cold start, warm latency, memory."""
+    if backend not in ("local", "ray") or (backend == "local" and address is not None):
+        raise UsageError("--backend must be local or ray, and --address goes with ray.")
+    if backend == "ray" and (is_host or is_served or limits is not None):
+        raise UsageError("--host, --serve and --limits are about this machine; they do not go with --backend ray.")
     if not is_host and not is_served and (machine is not None or policies):
         raise UsageError("--machine and --policy go with --host, which measures the machine, or with --serve.")
     if is_served and not is_host and not (machine or machine_file()).is_file():
@@ -114,10 +118,6 @@ def profile(
             return
     if app is None:
         raise UsageError("Name an app file, such as: fairlead profile app.py")
-    if backend not in ("local", "ray") or (backend == "local" and address is not None):
-        raise UsageError("--backend must be local or ray, and --address goes with ray.")
-    if backend == "ray" and (is_host or is_served or limits is not None):
-        raise UsageError("--host, --serve and --limits are about this machine; they do not go with --backend ray.")
     effort = _effort(budget, is_quick)
     file, _ = split_address(app)
     target = out or file.with_suffix(".profile.json")

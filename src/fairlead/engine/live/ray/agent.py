@@ -6,6 +6,7 @@ command line and in no environment; the end of that input, which is also the end
 
 import asyncio
 import os
+import shutil
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -45,6 +46,7 @@ def main() -> int:
             )
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_run(AgentService(plain, listening, say)))
+        shutil.rmtree(folder, ignore_errors=True)  # it has left: code, and the key of the links, are not to stay
     except (FairleadError, GreetingError, OSError) as error:
         say(f"the agent of node {order.node.name} ends: {error}")
         return 1
