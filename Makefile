@@ -1,4 +1,4 @@
-# The whole interface: make setup | check | test | test-slow | demo | bench | bench-live | docs
+# The whole interface: make setup | check | test | test-slow | test-ray | demo | bench | bench-live | docs
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Whole outputs instead of mixed lines, where make is able to (4.0).
 WHOLE  := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-.PHONY: setup check test test-slow demo bench bench-live docs clean compile compile-checked models
+.PHONY: setup check test test-slow test-ray demo bench bench-live docs clean compile compile-checked models
 
 setup: $(READY)
 
@@ -36,6 +36,10 @@ test: setup
 test-slow: setup
 	@$(MAKE) --no-print-directory --jobs=2 $(WHOLE) compile compile-checked
 	$(BIN)/pytest -n 2 -m slow
+
+# Everything that starts a Ray cluster, also what takes longer; one after the other, as each has raylets of its own.
+test-ray: setup
+	$(BIN)/pytest -m "ray or ray_long" tests/live
 
 # The weights of the video workflow, which its tests need: got once, into the folder where tests/conftest.py looks.
 models: setup

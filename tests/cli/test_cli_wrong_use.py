@@ -125,7 +125,16 @@ def test_bad_scenario_ends_the_process_with_two(folder):
         (("serve", __file__, "--max-body-mb", "nan"), "--max-body-mb must be a positive number"),
         (("serve", __file__, "--max-body-mb", "inf"), "--max-body-mb must be a positive number"),
         (("serve", __file__, "--limits", "x"), "--limits must be one of cgroup-v2, cgroup-v1, affinity"),
-        (("serve", __file__, "--backend", "ray"), "--backend must be one of local, agents; got 'ray'"),
+        (("serve", __file__, "--backend", "rays"), "--backend must be one of local, agents, ray; got 'rays'"),
+        (("serve", __file__, "--grow", "cpu=1..2"), "--grow need --backend ray"),
+        (
+            ("serve", __file__, "--backend", "ray", "--address", "127.0.0.1:1", "--grow", "cpu=2..1"),
+            "KIND=LEAST..MOST",
+        ),
+        (("serve", __file__, "--backend", "ray", "--address", "x"), "--address must be HOST:PORT"),
+        (("serve", __file__, "--backend", "ray", "--address", "h:1", "--ray-share", "CPU"), "RESOURCE=AMOUNT"),
+        (("serve", __file__, "--backend", "ray", "--ray-reserve", "x"), "--ray-reserve must be one of node, instance"),
+        (("profile", __file__, "--backend", "ray", "--host"), "do not go with --backend ray"),
         (("serve", __file__, "--backend", "agents", "--port", "0", "--agents-listen", "x"), "must be HOST:PORT"),
         (
             ("serve", __file__, "--backend", "agents", "--port", "0", "--agents-listen", "10.0.0.1:1"),

@@ -69,6 +69,8 @@ class App:
         parameters: Those of the policy that are not left at their defaults.
         warm_up: Whether the examples of its workflows are run before it is served: once, or several times where a
             function was never measured. Choose False where a call has an effect outside, such as sending a message.
+        files: Data files of the app, as paths or patterns below its folder, such as "weights/*.bin". They go wherever
+            its instances run; other files are found only on machines that have them.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class App:
         policy: str = "fairlead",
         parameters: Mapping[str, object] = MappingProxyType({}),
         warm_up: bool = True,
+        files: Sequence[str] = (),
     ) -> None:
         self.name = checked_name(name, "an app")
         if not isinstance(policy, str) or not policy:
@@ -88,6 +91,9 @@ class App:
         if not isinstance(warm_up, bool):
             raise ValueError(f"warm_up must be True or False; got {warm_up!r}.")
         self.warm_up = warm_up
+        if isinstance(files, str) or not all(isinstance(each, str) and each for each in files):
+            raise ValueError(f"files must be a list of paths or patterns; got {files!r}.")
+        self.files = tuple(files)
         self._functions: dict[str, AppFunction] = {}
         self._workflows: dict[str, AppWorkflow] = {}
         self._nodes: dict[str, NodeSpec] = {}

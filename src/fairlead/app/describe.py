@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from fairlead.app.bundle import read_files
 from fairlead.app.load import record_app, split_address
 from fairlead.app.manifest import Manifest
 from fairlead.app.secrets import public_environment
@@ -106,8 +107,9 @@ def main(arguments: list[str]) -> int:
         try:
             file, name = split_address(path)
             manifest = app.manifest()
-            reply = _Reply(snapshot=Snapshot(str(file.resolve()), name, manifest, sources.files))
-        except ValueError as error:
+            data = read_files(file.resolve().parent, app.files)
+            reply = _Reply(snapshot=Snapshot(str(file.resolve()), name, manifest, sources.files, data=data))
+        except (OSError, ValueError) as error:
             raise ConfigError(path, [Fault("", str(error))]) from None
     except ConfigError as error:
         if not is_reply:

@@ -6,6 +6,7 @@ from importlib.util import decode_source
 from pathlib import Path
 from types import ModuleType, TracebackType
 
+from fairlead.app.bundle import unpack
 from fairlead.app.declare import App
 from fairlead.app.snapshot import is_snapshot, read_snapshot
 from fairlead.app.sources import Sources
@@ -44,13 +45,15 @@ def load_app(path: str | Path, name: str | None = None) -> App:
 
     `name` (or a path such as `app.py:name`) says which, if there are several. A folder stands for the `app.py` in it.
     The file's folder comes first on `sys.path`, as when Python runs it. A snapshot stands for the file that it was made
-    from: the text is the snapshot's, the path is the file's. Raises `ConfigError`, which says what was wrong in the
+    from: the text is the snapshot's, the path is the file's, or, where the snapshot has data files, that of a folder
+    with those. Raises `ConfigError`, which says what was wrong in the
     file, and at which line.
     """
     file, named = split_address(path)
     if is_snapshot(file):
         snapshot = read_snapshot(file)
-        file, named = Path(snapshot.path), snapshot.app
+        origin, named = Path(snapshot.path), snapshot.app
+        file = unpack(file, snapshot.data) / origin.name if snapshot.data else origin
         sources = Sources(file.parent, snapshot.files)
         sources.install()
         return _app_in(_run(file, sources.text(file)), file, name or named)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.app.bundle import SUFFIX as FILES
+from fairlead.app.bundle import remove
 from fairlead.app.manifest import Manifest
 from fairlead.errors import ConfigError, Fault
 
@@ -24,7 +26,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     `path` is the app file, which need not exist any more; `app` is the name of the variable, where the address had
     one. `files` are texts by their path relative to the app's folder. `profile` is the text of the measured profile
-    beside the app file, if there was one.
+    beside the app file, if there was one. `data` has the data files that the app names, by the same paths.
     """
 
     path: str
@@ -32,6 +34,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     manifest: Manifest
     files: dict[str, str]
     profile: str | None = None
+    data: dict[str, bytes] = {}
 
     @property
     def address(self) -> str:
@@ -98,5 +101,6 @@ def prune_snapshots(folder: Path, used: Collection[Path]) -> None:
     """Delete the snapshots that are not used."""
     with suppress(OSError):
         for path in folder.iterdir():
-            if path not in used and path.suffix in (SUFFIX, ".draft"):
-                path.unlink(missing_ok=True)
+            owner = path.with_name(path.name.removesuffix(FILES))
+            if owner not in used and path.suffix in (SUFFIX, FILES, ".draft"):
+                remove(path)

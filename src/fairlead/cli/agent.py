@@ -18,7 +18,7 @@ from fairlead.cli.errors import UsageError
 from fairlead.cli.serve import STATE
 from fairlead.engine.live.gateway.settings import read_token
 from fairlead.engine.live.limits.choose import KINDS
-from fairlead.engine.live.links.address import Address, listen_on, parse_address
+from fairlead.engine.live.links.address import Address, facing, listen_on, parse_address
 from fairlead.engine.live.links.greeting import GreetingError
 from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
 from fairlead.engine.live.node.service import AgentOrder, AgentService
@@ -145,16 +145,11 @@ def _listen_address(listen: str | None, gateway: Address, files: TlsFiles) -> Ad
         address = _address(listen, "--listen")
         if address.host in ("0.0.0.0", "::"):
             raise UsageError(f"--listen {address}: name the address at which other machines reach this one.")
-    elif gateway.is_local:
-        address = Address("127.0.0.1", 0)
     else:
-        family = socket.AF_INET6 if ":" in gateway.host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:  # sends nothing
-            try:
-                probe.connect((gateway.host, gateway.port))
-            except OSError as error:
-                raise UsageError(f"--join {gateway}: {error.strerror or error}.") from error
-            address = Address(str(probe.getsockname()[0]), 0)
+        try:
+            address = facing(gateway)
+        except OSError as error:
+            raise UsageError(f"--join {gateway}: {error.strerror or error}.") from error
     if files.certfile is None and not address.is_local:
         raise UsageError(
             f"--listen {address}: other machines read values there, so it needs TLS. Give --certfile and --keyfile "

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import msgspec
@@ -22,10 +23,14 @@ from fairlead.calibrate import POLICIES, ServingError, calibrate, fit_rehearsal,
 from fairlead.cli.errors import FAILED, UsageError, warn
 from fairlead.cli.outputs import STDOUT, check_files, write_json
 from fairlead.cli.progress import ShareProgress
+from fairlead.cli.ray import ray_listen, ray_order, shared_certificate
 from fairlead.cli.tables import NOTHING, fit_table
 from fairlead.engine.live.limits import make_limiter
+from fairlead.engine.live.links.address import listen_on, parse_address
 from fairlead.engine.live.measuring import QUICK, Effort, Measurement, measure_app
-from fairlead.errors import UnknownNameError
+from fairlead.engine.live.ray.measuring import measure_on_ray
+from fairlead.engine.live.ray.provider import RayError
+from fairlead.errors import FairleadError, UnknownNameError
 from fairlead.league.catalogue import catalogue
 from fairlead.policy import policy_class, role
 from fairlead.profile.host import machine_file, read_machine, write_machine
@@ -87,12 +92,22 @@ def profile(
     limits: Annotated[
         str | None, typer.Option(metavar="KIND", help="How CPU is limited: cgroup-v1, cgroup-v2 or affinity.")
     ] = None,
+    backend: Annotated[
+        str, typer.Option(help="Where to measure: local (this machine) or ray (a node of each kind of a cluster).")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Of the Ray cluster, with --backend ray.")
+    ] = None,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the profile there too; - for standard output.")
     ] = None,
     is_silent: Annotated[bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")] = False,
 ) -> None:
     """Measure the functions of an app on this machine: cold start, warm latency, memory."""
+    if backend not in ("local", "ray") or (backend == "local" and address is not None):
+        raise UsageError("--backend must be local or ray, and --address goes with ray.")
+    if backend == "ray" and (is_host or is_served or limits is not None):
+        raise UsageError("--host, --serve and --limits are about this machine; they do not go with --backend ray.")
     if not is_host and not is_served and (machine is not None or policies):
         raise UsageError("--machine and --policy go with --host, which measures the machine, or with --serve.")
     if is_served and not is_host and not (machine or machine_file()).is_file():
@@ -111,7 +126,11 @@ def profile(
     manifest = snapshot.manifest
     _check_names(functions, manifest)
     kept = read_measured(target).functions if functions and target.is_file() else {}
-    measurement = _measure(app, manifest, effort, functions, limits, is_silent)
+    measurement = (
+        _measure(app, manifest, effort, functions, limits, is_silent)
+        if backend == "local"
+        else _measure_on_ray(snapshot, effort, functions, address, is_silent)
+    )
     measured = _merged(measurement.profiles, kept, snapshot)
     if measured.functions:
         write_measured(measured, target)
@@ -225,6 +244,29 @@ def _measure(
     finally:
         for line in said:
             typer.echo(line, err=True)
+
+
+def _measure_on_ray(
+    snapshot: Snapshot, effort: Effort, functions: Sequence[str] | None, address: str | None, is_quiet: bool
+) -> Measurement:
+    """Measure on one node of each kind of a Ray cluster; points say of which kind they are."""
+    order = ray_order(address, [], "node", None)
+    said: list[str] = []
+    with TemporaryDirectory() as folder, listen_on(parse_address(ray_listen(order, 0)), "--address") as listening:
+        certificate, key = shared_certificate(Path(folder))
+        order = msgspec.structs.replace(order, certfile=certificate, keyfile=key)
+        try:
+            with ShareProgress(f"Measuring {snapshot.manifest.name}", is_quiet=is_quiet) as progress:
+                measuring = measure_on_ray(
+                    order, listening, snapshot, Path(folder), effort, functions, progress.reach, said.append
+                )
+                return uvloop.run(measuring)
+        except RayError:
+            raise
+        except FairleadError:
+            for line in said:
+                typer.echo(line, err=True)
+            raise
 
 
 def _merged(new: MeasuredProfiles, kept: Mapping[str, MeasuredFunction], snapshot: Snapshot) -> MeasuredProfiles:

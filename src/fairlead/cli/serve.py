@@ -18,6 +18,7 @@ from fairlead.app.load import no_app_in, split_address
 from fairlead.app.secrets import AGENT_TOKEN
 from fairlead.app.units import seconds
 from fairlead.cli.errors import UsageError, warn
+from fairlead.cli.ray import growth, ray_listen, ray_order, shared_certificate
 from fairlead.engine.live.callbacks.allowed import AllowList
 from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
 from fairlead.engine.live.limits.choose import KINDS
@@ -33,9 +34,11 @@ from fairlead.policy import policy_faults
 STATE = Path(".fairlead")
 """Holds the state folder of every app that was served from this folder."""
 
-BACKENDS = ("local", "agents")
+BACKENDS = ("local", "agents", "ray")
 """Where instances may run."""
 
+_AGENTS_LISTEN = "127.0.0.1:8001"
+_PEMS = ("certfile", "keyfile")
 _LARGEST = 1e15  # of any limit: bytes, seconds or counts beyond it are typing errors
 
 
@@ -96,11 +99,41 @@ def serve(
     ] = None,
     keyfile: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM private key of --certfile.")] = None,
     backend: Annotated[
-        str, typer.Option(help="Where instances run: local (this machine) or agents (machines that join).")
+        str,
+        typer.Option(help="Where instances run: local (this machine), agents (machines that join) or ray (a cluster)."),
     ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Of the Ray cluster; by default RAY_ADDRESS, or that of this machine."),
+    ] = None,
+    ray_share: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="RESOURCE=AMOUNT",
+            help="What to reserve of every Ray node; by default all that is free. Repeatable.",
+        ),
+    ] = None,
+    ray_reserve: Annotated[
+        str, typer.Option(help="Who reserves at Ray: node (each node its share) or instance (each what it uses).")
+    ] = "node",
+    ray_pip: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Requirements that instances run with, as a runtime environment of Ray."),
+    ] = None,
+    grow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND=LEAST..MOST", help="Let policies ask Ray for nodes of a kind and give them back; repeatable."
+        ),
+    ] = None,
     agents_listen: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where agents join: HOST:PORT or unix:PATH.")
-    ] = "127.0.0.1:8001",
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Where agents join: HOST:PORT or unix:PATH. Default: port 8001, on 127.0.0.1 or, with --backend ray, "
+            "on the address from which the cluster is reached.",
+        ),
+    ] = None,
     agents_token_file: Annotated[
         Path | None,
         typer.Option(
@@ -156,8 +189,13 @@ def serve(
         warn(warning)
     if backend not in BACKENDS:
         raise UsageError(f"--backend must be one of {', '.join(BACKENDS)}; got {backend!r}.")
-    if backend == "agents" and nodes is not None:
-        raise UsageError("--nodes describes parts of this machine; with --backend agents, each agent is a node.")
+    if backend != "local" and nodes is not None:
+        raise UsageError(f"--nodes describes parts of this machine; with --backend {backend}, each agent is a node.")
+    if backend != "ray" and (address is not None or ray_share or ray_reserve != "node" or ray_pip or grow):
+        raise UsageError("--address, --ray-share, --ray-reserve, --ray-pip and --grow need --backend ray.")
+    ray = ray_order(address, ray_share or [], ray_reserve, ray_pip) if backend == "ray" else None
+    bounds = growth(grow or [])
+    join_at = agents_listen or (_AGENTS_LISTEN if ray is None else ray_listen(ray))
     if values is not None:
         if backend != "agents":
             raise UsageError("--values needs --backend agents: on one machine, values stay in shared memory.")
@@ -199,8 +237,18 @@ def serve(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--state {folder}: cannot be made: {error.strerror}.") from error
-    with listen(host, port) as listening, _agents_socket(backend, agents_listen, certfile) as agents:
-        if agents is not None:
+    with listen(host, port) as listening, _agents_socket(backend, join_at, certfile) as agents:
+        if agents is not None and ray is not None:
+            if not bound_address(agents).is_local:
+                ray = msgspec.structs.replace(ray, **dict(zip(_PEMS, shared_certificate(folder), strict=True)))
+            token_of_agents = agents_token(agents_token_file, folder)
+            order = msgspec.structs.replace(
+                order,
+                agents_token_file=None if token_of_agents is None else str(token_of_agents),
+                ray=ray,
+                growth=bounds,
+            )
+        elif agents is not None:
             for file in (agents_cacert, agents_client_ca):
                 client_context(TlsFiles(cacert=None if file is None else str(file)))
             token_of_agents = agents_token(agents_token_file, folder)
@@ -228,14 +276,14 @@ def serve(
 @contextmanager
 def _agents_socket(backend: str, text: str, certfile: Path | None) -> Iterator[socket.socket | None]:
     """Where agents dial in; None where instances run here."""
-    if backend != "agents":
+    if backend == "local":
         yield None
         return
     try:
         address = parse_address(text)
     except ValueError as error:
         raise UsageError(f"--agents-listen {error}.") from error
-    if certfile is None and not address.is_local:
+    if backend == "agents" and certfile is None and not address.is_local:
         raise UsageError(
             f"--agents-listen {address}: other machines can reach it, so it needs TLS. Give --certfile and --keyfile, "
             "or listen on 127.0.0.1."

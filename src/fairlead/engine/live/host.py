@@ -34,7 +34,7 @@ from fairlead.engine.live.store import Store
 from fairlead.engine.live.transit import Done
 from fairlead.engine.live.values import MOST_ITEMS, Value
 from fairlead.errors import AmbiguousNameError, ConfigError, DuplicateNameError, Fault, UnknownNameError
-from fairlead.model import Cluster, Node
+from fairlead.model import Bounds, Cluster, Node
 from fairlead.policy import make_policy
 from fairlead.runlog import prune_runs
 from fairlead.workload import PolicyChoice, Scenario
@@ -63,7 +63,8 @@ class Options:
     whether the monitor watches the nodes; None for where there is a scaler. `warms_up` says whether the examples of
     apps run before they are served, `profiled` whether the profiles that lie beside them are used, and
     `times_decisions` whether records have the CPU time of each decision. After a restart (`is_restart`) what cannot be
-    started now is tried again, not given up. A list gives at most `max_items` items to a map stage.
+    started now is tried again, not given up. A list gives at most `max_items` items to a map stage. `growth` says, by
+    kind, how many nodes may be asked for.
     """
 
     policy: PolicyChoice | None = None
@@ -82,6 +83,7 @@ class Options:
     record_bytes: int = 256 << 20
     is_restart: bool = False
     max_items: int = MOST_ITEMS
+    growth: Mapping[str, Bounds] = field(default_factory=dict)
     apps: tuple[Path, ...] = field(default=())
 
 
@@ -408,7 +410,8 @@ class Host:
             nodes = overcommitted(scenario.cluster.nodes, self._options.overcommit)
             scenario = replace(scenario, cluster=msgspec.structs.replace(scenario.cluster, nodes=nodes))
         period_s = self._options.control_period_s or scenario.control_period_s
-        return replace(scenario, policy=policy, scaler=self._options.scaler, control_period_s=period_s)
+        growth = {kind: each for kind, each in self._options.growth.items() if kind in scenario.cluster.kinds}
+        return replace(scenario, policy=policy, scaler=self._options.scaler, control_period_s=period_s, growth=growth)
 
     def _record(self, manifest: Manifest, scenario: Scenario, generation: int) -> RunLog:
         self._runs.mkdir(mode=0o700, parents=True, exist_ok=True)

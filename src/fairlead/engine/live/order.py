@@ -6,6 +6,17 @@ The token is not among it: arguments can be read by every user of the machine, s
 import msgspec
 
 
+class RayOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The Ray cluster to serve on. See `ray.kinds.Share` for what is reserved there."""
+
+    address: str
+    share: dict[str, float] = {}
+    by_instance: bool = False
+    pip: tuple[str, ...] = ()  # requirements of agents and instances
+    certfile: str | None = None  # by which agents and gateway know each other; None on one machine
+    keyfile: str | None = None
+
+
 class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to serve. Paths are absolute. `listen_fd` is the listening socket that the supervisor holds."""
 
@@ -39,4 +50,6 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     agents_ca: str | None = None  # verifies the certificates of agents, from which values are read
     values: str | None = None  # URL of the object store through which values go from node to node
     values_endpoint: str | None = None
+    ray: RayOrder | None = None  # Ray runs the agents
+    growth: dict[str, tuple[int, int]] = {}  # by kind: how many nodes there must and may be
     is_restart: bool = False  # the app served before: what cannot start now is tried again

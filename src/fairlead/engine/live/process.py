@@ -31,13 +31,15 @@ from fairlead.engine.live.links.address import bound_address
 from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
 from fairlead.engine.live.nodes import nodes_of
 from fairlead.engine.live.objects import Objects, StoreError, owner_id, place_of
-from fairlead.engine.live.order import ServeOrder
+from fairlead.engine.live.order import RayOrder, ServeOrder
 from fairlead.engine.live.providers.agents import AgentProvider
+from fairlead.engine.live.ray.provider import ray_provider
 from fairlead.engine.live.statefolder import sole_user
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.supervisor import CANNOT_START
 from fairlead.engine.live.watchdog import FAULTY, Watchdog
 from fairlead.errors import FairleadError
+from fairlead.model import Bounds
 from fairlead.profile.host import cpu_name, machine_file
 from fairlead.workload import PolicyChoice
 
@@ -122,11 +124,24 @@ def _host(
     state, options = Path(order.state), _options(order, settings)
     if agents is None:
         return Host(state, options, say, _give_way)
+    if order.ray is not None:
+        return _ray_host(order, order.ray, options, agents, token)
     files = TlsFiles(certfile=order.certfile, keyfile=order.keyfile, cacert=order.agents_client_ca)
     tls = None if bound_address(agents).path else server_context(files)
     reading = client_context(TlsFiles(cacert=order.agents_ca or order.certfile))
     store = Store.make(state / "values")
     provider = AgentProvider(agents, token, tls, store, state, say, reading=reading, objects=objects)
+    return Host(state, options, say, _give_way, provider, values=provider.values, store=store)
+
+
+def _ray_host(order: ServeOrder, ray: RayOrder, options: Options, agents: socket.socket, token: str) -> Host:
+    """The host of the apps on the nodes of a Ray cluster, whose agents all have the gateway's own certificate."""
+    state = Path(order.state)
+    store = Store.make(state / "values")
+    wait_s = 1.0 if order.is_restart else 15.0
+    provider = ray_provider(
+        ray, agents, token, store, state, say, limits=order.limits, growable=tuple(order.growth), wait_s=wait_s
+    )
     return Host(state, options, say, _give_way, provider, values=provider.values, store=store)
 
 
@@ -164,6 +179,7 @@ def _options(order: ServeOrder, settings: Settings) -> Options:
         times_decisions=order.times_decisions,
         is_restart=order.is_restart,
         max_items=settings.max_items,
+        growth={kind: Bounds(least=least, most=most) for kind, (least, most) in order.growth.items()},
         apps=tuple(Path(path) for path in order.apps),
     )
 

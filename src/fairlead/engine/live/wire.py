@@ -54,6 +54,7 @@ class Dial(msgspec.Struct, frozen=True, array_like=True, tag=2):
     certfile: str | None = None
     keyfile: str | None = None
     cacert: str | None = None
+    is_pinned: bool = False  # see `TlsFiles`
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag=0):

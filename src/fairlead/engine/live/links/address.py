@@ -84,6 +84,16 @@ def bound_address(listening: socket.socket) -> Address:
     return Address(str(name[0]), int(name[1])) if isinstance(name, tuple) else Address(path=str(name))
 
 
+def facing(other: Address) -> Address:
+    """A free port of the address from which this machine reaches another one. Raises `OSError`."""
+    if other.is_local:
+        return Address("127.0.0.1", 0)
+    family = socket.AF_INET6 if ":" in other.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:  # sends nothing
+        probe.connect((other.host, other.port))
+        return Address(str(probe.getsockname()[0]), 0)
+
+
 def connect_to(address: Address, timeout_s: float) -> socket.socket:
     """A connected socket that blocks for at most `timeout_s`. Raises `OSError`."""
     if address.path:

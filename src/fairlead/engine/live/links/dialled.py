@@ -31,7 +31,8 @@ class DialledChannel:
         self._how = how
         self._leash = leash
         gateway = parse_address(how.gateway)
-        self._tls = client_context(TlsFiles(certfile=how.certfile, keyfile=how.keyfile, cacert=how.cacert))
+        files = TlsFiles(certfile=how.certfile, keyfile=how.keyfile, cacert=how.cacert, is_pinned=how.is_pinned)
+        self._tls = client_context(files)
         self._gateway = msgspec.structs.replace(gateway, is_tls=self._tls is not None and not gateway.path)
         self._credential = Credential(how.identity, how.secret)
         self._reader = Reader(self._credential, self._tls)

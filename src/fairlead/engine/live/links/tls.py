@@ -9,11 +9,16 @@ from fairlead.errors import ConfigError, Fault
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Paths of PEM files. `cacert` is what the other end is verified with: a CA, or the other's own certificate."""
+    """Paths of PEM files. `cacert` is what the other end is verified with: a CA, or the other's own certificate.
+
+    With `is_pinned`, `cacert` is the one certificate that all ends share, at whatever address they are: who has its key
+    is trusted, and names are not checked.
+    """
 
     certfile: str | None = None
     keyfile: str | None = None
     cacert: str | None = None
+    is_pinned: bool = False
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext | None:
@@ -34,6 +39,7 @@ def client_context(files: TlsFiles) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = not files.is_pinned
     _load(context, files)
     return context
 

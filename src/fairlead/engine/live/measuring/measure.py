@@ -60,18 +60,19 @@ async def measure(
     functions: Collection[str] | None = None,
     limits: str = "",
     watch: Watch = lambda share, doing: None,
+    node: Node | None = None,
 ) -> Measurement:
     """Measure the functions of an app on instances of its own, which are started and stopped here.
 
     Takes about the budget, and longer where a few runs of a slow function already do. `functions` names those wanted.
-    `limits` is how CPU limits are kept, for the record.
+    `limits` is how CPU limits are kept, for the record. Without a `node`, it is the fastest, and of those the largest.
     """
     bench = Bench(instances, perf_counter)
     others = OthersMeter()
     instances.claim(bench)
     await instances.open()
     try:
-        found, skipped = await _Session(manifest, bench, effort, watch).measure(functions)
+        found, skipped = await _Session(manifest, bench, effort, watch, node).measure(functions)
     finally:
         await instances.close()
     cores = sum(node.vcpus for node in instances.nodes)
@@ -83,7 +84,7 @@ async def measure(
 class _Session:
     """One measuring of one app."""
 
-    def __init__(self, manifest: Manifest, bench: Bench, effort: Effort, watch: Watch) -> None:
+    def __init__(self, manifest: Manifest, bench: Bench, effort: Effort, watch: Watch, node: Node | None) -> None:
         self._manifest = manifest
         self._bench = bench
         self._running = bench.instances
@@ -91,8 +92,8 @@ class _Session:
         self._watch = watch
         self._began = perf_counter()
         self._specs = {spec.name: spec for spec in manifest.measurable}
-        # The fastest node, and of those the largest: what is measured there holds elsewhere by the nodes' speeds.
-        self._node: Node = max(self._running.nodes, key=lambda node: (node.speed, node.vcpus))
+        # What is measured on the fastest node holds elsewhere by the nodes' speeds.
+        self._node: Node = node or max(self._running.nodes, key=lambda node: (node.speed, node.vcpus))
         self._instances: dict[str, int] = {}
 
     async def measure(self, functions: Collection[str] | None) -> tuple[dict[str, MeasuredFunction], dict[str, str]]:

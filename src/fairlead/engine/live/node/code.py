@@ -5,6 +5,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
+from fairlead.app.bundle import remove
 from fairlead.engine.live.links.control import MOST_CODE_BYTES, Fetch, Piece
 
 _SUFFIXES = (".snapshot", ".py")
@@ -88,7 +89,7 @@ class CodeFolder:
     def _prune(self) -> None:
         kept = sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
         for path in kept[_MOST_KEPT:]:
-            path.unlink(missing_ok=True)
+            remove(path)
 
     def _path(self, digest: str, suffix: str) -> Path:
         return self._folder / f"{digest}{suffix}"

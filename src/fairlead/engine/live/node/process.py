@@ -12,6 +12,7 @@ from fairlead.engine.live.contracts import Exit, InstanceSpec
 from fairlead.engine.live.limits import Limiter
 
 _MOST_OUTPUT = 8192  # bytes of an instance's last output that are kept for messages
+_DEVICES = "CUDA_VISIBLE_DEVICES"
 _LAST_WORDS_S = 0.002  # between the end of a process and its report: what it said last comes first
 
 
@@ -50,7 +51,7 @@ class InstanceProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=public_environment(),
+                env=self._environment(),
             )
         except OSError as error:
             self._loop.call_soon(self._finish, f"it could not be started: {error}")
@@ -82,6 +83,14 @@ class InstanceProcess:
             self._cut_off(error)
         else:
             self._loop.call_later(seconds, self._cut_off, error)
+
+    def _environment(self) -> dict[str, str]:
+        """That of the agent; an instance with a device sees this one only, where the agent itself is given some."""
+        found = public_environment()
+        given = found.get(_DEVICES, "")
+        if self.spec.vgpus and given:
+            found[_DEVICES] = given.split(",")[self.spec.device]
+        return found
 
     async def gone(self) -> None:
         """Wait for its end."""

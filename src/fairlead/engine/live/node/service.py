@@ -12,6 +12,7 @@ import ssl
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -44,7 +45,8 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent is to do.
 
     `join` is the gateway's address for agents. `folder` holds the code of apps, and values that do not fit into shared
-    memory. `limits` is a kind of limiter; None for the best that works here.
+    memory. `limits` is a kind of limiter; None for the best that works here. An agent that has found no gateway for
+    `leave_after_s` ends; by default it goes on dialling.
     """
 
     join: Address
@@ -54,6 +56,7 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsFiles = TlsFiles()
     limits: str | None = None
     labels: Mapping[str, str] = {}
+    leave_after_s: float = inf
 
 
 class AgentService:
@@ -143,6 +146,9 @@ class AgentService:
             if self._specs and self._loop.time() - lost_at > adoption_s:
                 self._log(f"no gateway for {adoption_s:g} s: the instances end")
                 self._keep_only(())
+            if self._loop.time() - lost_at > self._order.leave_after_s:
+                self._log(f"no gateway for {self._order.leave_after_s:g} s: this agent ends")
+                self._left.set()
             await asyncio.sleep(next(delays))
 
     def _explained(self, error: Exception) -> str:
@@ -288,6 +294,7 @@ class AgentService:
             files.certfile,
             files.keyfile,
             files.cacert,
+            files.is_pinned,
         )
         spill = None if store.spill is None else str(store.spill)
         begin = Begin(str(code), spec.function, str(store.folder), spill, spec.max_items)

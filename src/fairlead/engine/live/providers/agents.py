@@ -11,7 +11,7 @@ import re
 import socket
 import ssl
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from math import inf, isfinite
@@ -165,8 +165,16 @@ class AgentProvider:
         """Agents resize, and keep instances for the next gateway."""
         return Capabilities(keeps=True)
 
-    async def open(self, reports: ProviderReports) -> Inventory:
-        """Take agents in; waits a little for those that a former gateway had, and for the first agent of all."""
+    @property
+    def has_state(self) -> bool:
+        """Whether a former gateway of this state folder had agents."""
+        return bool(self._read_state().nodes)
+
+    async def open(self, reports: ProviderReports, expected: Collection[str] | None = None) -> Inventory:
+        """Take agents in; waits a little for those that are expected, and for the first agent of all.
+
+        By default those are expected that a former gateway had.
+        """
         self._reports = reports
         self._loop = asyncio.get_running_loop()
         former = self._read_state()
@@ -176,9 +184,10 @@ class AgentProvider:
             self._carrier.open(self._epoch)
         self._hub.open(self._listening)
         self._beating = self._loop.create_task(self._beat())
+        wanted = set(former.nodes if expected is None else expected)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._timing.wait_s):
-                while not set(former.nodes) <= set(self._joined()):
+                while not wanted <= set(self._joined()):
                     self._changed.clear()
                     await self._changed.wait()
         if not self._joined():
@@ -239,10 +248,21 @@ class AgentProvider:
             agent.stream.ended = lambda reason: self._lose(agent, LEFT)
             agent.send(control.Leave())
 
+    def give_up(self, node: str, reason: str) -> None:
+        """Somebody else knows that a node is dead; nothing where it has not joined."""
+        agent = self._agents.get(node)
+        if agent is not None:
+            self._lose(agent, reason)
+
     def usage(self, key: str) -> Usage:
         """What the agent said last, at most two seconds ago."""
         instance = self._instances.get(key)
         return Usage() if instance is None else instance.usage
+
+    def size(self, key: str) -> float | None:
+        """The vCPUs of an instance; None if there is no such instance."""
+        instance = self._instances.get(key)
+        return None if instance is None else instance.spec.vcpus
 
     def pid(self, key: str) -> int:
         """The process of an instance on its node, where it was adopted; -1 otherwise."""
@@ -256,13 +276,7 @@ class AgentProvider:
     async def close(self, *, keep: bool = False) -> None:
         """End every instance, unless they are to be kept; then take nothing in any more."""
         if not keep:
-            for key in list(self._instances):
-                self.stop(key, 0.0)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.silence_s):
-                    while self._instances:
-                        self._changed.clear()
-                        await self._changed.wait()
+            await self.end_instances()
         self._is_closing = True
         if self._beating is not None:
             self._beating.cancel()
@@ -271,6 +285,22 @@ class AgentProvider:
             await self._carrier.close()
         await self._hub.close()
         self._reader.close()
+
+    async def end_instances(self) -> None:
+        """End every instance, and wait a little until all are gone."""
+        for key in list(self._instances):
+            self.stop(key, 0.0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._timing.silence_s):
+                while self._instances:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    def dismiss(self) -> None:
+        """Tell all agents to end: there is nothing for them to do any more."""
+        self._is_closing = True
+        for agent in self._agents.values():
+            agent.send(control.Leave())
 
     # --- agents ----------------------------------------------------------------------------------------------------
 
