@@ -99,9 +99,10 @@ class Infless(Policy):
             for service in services:
                 yield from fleet.add_first(view, service)
         yield from fleet.provide_all(view)
-        fleet.set_parts()
         for service in services:
             service.measure(view, self.window_s)
+        fleet.set_parts()
+        for service in services:
             service.share(view.now)
         yield from fleet.delete_idle(view, self.idle_s)
         yield from fleet.scale_out(view, self.excess)
