@@ -45,8 +45,9 @@ class Board:
         """An invocation with its target, the instant by which it should be done, and its demand.
 
         The demand is its size, the time of a batch of one, over the time it has left. Where the greatest measurement
-        exceeds the declared time by more than the objective spares, every request would look late, however idle the
-        workers are: it may then start as late as the least measurement allows, with nothing in reserve.
+        exceeds the declared time by more than the stage's share of what the objective spares, every request would look
+        late, however idle the workers are: it may then start as late as the least measurement allows, with nothing in
+        reserve.
         """
         if invocation.deadline == inf:
             return Entry(invocation.ready + _NO_DEADLINE_S, invocation.id, invocation, 1.0)
@@ -54,7 +55,7 @@ class Board:
         size_s = max(run.seconds, _LEAST_RUN_S)
         reserve = self.reserves[invocation.workflow]
         target = invocation.deadline - reserve.seconds(invocation.stage)
-        if run.seconds > self._fastest_s[invocation.function] + reserve.spare_s:
+        if run.seconds > self._fastest_s[invocation.function] + reserve.share_s:
             target = invocation.deadline - self.rest_s(invocation) + run.seconds - run.least_s
         return Entry(target, invocation.id, invocation, size_s / max(target - now, size_s))
 
