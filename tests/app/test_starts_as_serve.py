@@ -83,3 +83,10 @@ def test_the_first_request_meets_warm_instances(file, is_measured):
     (latency_s,) = (recording.requests["end"] - recording.requests["arrival"]).to_list()
     assert latency_s == pytest.approx(0.020 + 0.001 * is_measured)
     assert recording.instances.filter(function="detect").height == 2
+
+
+def test_dag_admission_promises_the_first_request_what_is_warm_and_starts_nothing_more(file):
+    run = replace(simulated(file), arrivals=(Listed("w", (0.0,)),), duration_s=1.0)
+    before, recording = simulate(run, "fifo"), simulate(run, "dag-admission")
+    assert recording.requests["outcome"].to_list() == ["completed"]
+    assert recording.instances.height == before.instances.height

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.planning import Search, top_paths
+from fairlead.planning.search import Recall
 
 FAST = ("frontier", "dual-blade")
 METHODS = (*FAST, "brute-force")
@@ -346,3 +347,28 @@ def test_any_numbers_give_the_same_with_every_method(stages, k, data):
 def test_importing_the_search_does_not_load_the_compiler():
     code = "import sys, fairlead.planning; fairlead.planning.Search([[(1, 1)]]); sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_recalled_is_what_a_search_finds(seed):
+    rng = np.random.default_rng(seed)
+    stages = random_stages(rng)
+    search, k = Search(stages), int(rng.integers(1, 6))
+    recall = Recall(search, k, "frontier")
+    for budget_s in rng.uniform(-0.1, 1.2, 60) * sum(max(latency_s for latency_s, _ in stage) for stage in stages):
+        found, wanted = recall.run(float(budget_s)).paths, search.run(float(budget_s), k).paths
+        assert [path.cost_usd for path in found] == [path.cost_usd for path in wanted]
+        assert all(path.latency_s <= budget_s for path in found)
+
+
+def test_a_budget_between_the_slowest_path_found_and_the_one_searched_with_needs_no_search(monkeypatch):
+    search = Search(TWO)
+    budgets = []
+    run = search.run
+    monkeypatch.setattr(search, "run", lambda budget_s, k, method: budgets.append(budget_s) or run(budget_s, k, method))
+    recall = Recall(search, 1, "frontier")
+    # Within 9 s the cheapest takes 5 s, and so for every budget down to 5; within 4.9 s it takes 3 s.
+    assert [recall.run(budget_s).paths[0].latency_s for budget_s in (9.0, 5.0, 7.0, 4.9, 3.0, 10.0, 9.5)] == [
+        5, 5, 5, 3, 3, 5, 5,
+    ]  # fmt: skip
+    assert budgets == [9.0, 4.9, 10.0]

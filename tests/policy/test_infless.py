@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.engine import simulate
-from fairlead.model import Configuration, Device, Function, Node
+from fairlead.model import SLO, Configuration, Device, Function, Node, Workflow
 from fairlead.policy import Start, Warm
 from fairlead.policy.infless.offers import Offer, offer, offers, smaller
 from fairlead.policy.infless.placement import Placement, score
@@ -360,3 +360,21 @@ class TestOverload:
 def test_parameters_have_ranges(name, value):
     with pytest.raises(ValueError, match=name):
         Infless(**{name: value})
+
+
+def test_an_instance_uses_the_vcpus_that_oversold_others_leave_idle():
+    # Four functions share two vCPUs. `a` comes 80 times per second and takes 10 ms, 12 as planned: 0.96 vCPUs. An even
+    # part of half a vCPU would not do for that, and batches of four would wait to be filled.
+    table = Table((Row(batch=1, seconds=0.01), Row(batch=4, seconds=0.02)))
+    names = ("a", "b", "c", "d")
+    where = scenario(
+        {name: declared(table) for name in names},
+        workflows={name: Workflow.chain(name, name, slo=SLO(latency_s=0.1)) for name in names},
+        arrivals=[Listed("a", tuple(i / 80 for i in range(400))), *[Listed(name, (0.0,)) for name in names[1:]]],
+        on=cluster(1, vcpus=2),
+    )
+    recording = simulate(where, Infless())
+    assert recording.requests["outcome"].unique().to_list() == ["completed"]
+    late = recording.invocations.filter(recording.invocations["ready"] > 2.0)
+    assert late["batch_size"].unique().to_list() == [1]
+    assert (late["start"] - late["ready"]).max() == pytest.approx(0.0)

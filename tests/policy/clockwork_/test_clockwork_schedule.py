@@ -170,16 +170,23 @@ def test_of_a_branch_only_the_shortest_arm_must_follow():
     assert rest_s == {"look": 2.0, "easy": 1.0, "hard": 1.0, "tell": 0.0}
 
 
-@pytest.mark.parametrize(("slo_s", "each_s"), [(10.0, 1.0), (4.6, 0.5), (2.0, 0.0)], ids=["ample", "scarce", "none"])
-def test_later_stages_are_left_time_to_wait_once_they_had_to_wait(slo_s, each_s):
-    # Three stages of 1 s, 0.1 s of margin: of 4.6 s, 1.5 s are to spare for three waits of at most 1 s.
+@pytest.mark.parametrize(
+    ("slo_s", "margin_s", "each_s"),
+    [(10.0, 0.1, 1.0), (4.6, 0.1, 0.5), (3.2, 0.05, 0.05), (2.0, 0.0, 0.0)],
+    ids=["ample", "scarce", "tight", "none"],
+)
+def test_later_stages_are_left_time_to_wait_once_they_had_to_wait(slo_s, margin_s, each_s):
+    # Three stages of 1 s, 0.1 s of margin: of 4.6 s, 1.5 s are to spare for three waits of at most 1 s. Of 3.2 s, 0.2 s
+    # are to spare in all: a quarter is the margin.
     chain = Workflow.chain("main", "a", "b", "c", slo=SLO(latency_s=slo_s))
     reserve = Reserve(chain, dict.fromkeys("abc", 1.0), margin_s=0.1, most_s=1.0, remember=10)
-    assert [reserve.seconds(stage) for stage in "abc"] == pytest.approx([2.1, 1.1, 0.1])
+    before = [2 + margin_s, 1 + margin_s, margin_s]
+    assert [reserve.seconds(stage) for stage in "abc"] == pytest.approx(before)
     reserve.waited("a", 5.0, now=0.0)  # the first stage's own wait says nothing of later ones
-    assert [reserve.seconds(stage) for stage in "abc"] == pytest.approx([2.1, 1.1, 0.1])
+    assert [reserve.seconds(stage) for stage in "abc"] == pytest.approx(before)
     reserve.waited("b", 5.0, now=0.0)
-    assert [reserve.seconds(stage) for stage in "abc"] == pytest.approx([2.1 + 2 * each_s, 1.1 + each_s, 0.1])
+    after = [2 + margin_s + 2 * each_s, 1 + margin_s + each_s, margin_s]
+    assert [reserve.seconds(stage) for stage in "abc"] == pytest.approx(after)
 
 
 def test_what_no_worker_can_run_is_refused():

@@ -10,8 +10,9 @@ from fairlead.policy.kit.remaining import least_after
 class Reserve:
     """The reserve of each stage of one workflow.
 
-    A later stage is expected to wait as long as the workflow's later stages did, but at most `most_s`, and at most an
-    even share of the time that the objective spares. One that had to be dropped waited that long.
+    The time that the objective spares is divided evenly: the margin and the wait of each stage have at most one share.
+    A later stage is expected to wait as long as the workflow's later stages did, but at most `most_s`. One that had to
+    be dropped waited that long. `share_s` is one share.
     """
 
     def __init__(
@@ -20,10 +21,11 @@ class Reserve:
         self.rest_s = least_after(workflow, fastest_s)  # by stage, the least time of what must follow
         self._after = least_after(workflow, dict.fromkeys(workflow.functions, 1.0))  # how many stages that are
         self._later = {stage.name for stage in workflow.stages if stage.after}
-        self._margin_s = margin_s
         longest_s = max(self.rest_s[stage.name] + fastest_s[stage.function] for stage in workflow.stages)
-        spare_s = max(0.0, workflow.slo.latency_s - margin_s - longest_s)
-        self._most_s = min(most_s, spare_s / (1 + max(self._after.values())))
+        in_a_row = 1 + max(self._after.values())
+        self._margin_s = min(margin_s, max(0.0, workflow.slo.latency_s - longest_s) / (1 + in_a_row))
+        self.share_s = max(0.0, workflow.slo.latency_s - self._margin_s - longest_s) / in_a_row
+        self._most_s = min(most_s, self.share_s)
         self.wait = Window(0.0, remember)
 
     def seconds(self, stage: str) -> float:

@@ -133,7 +133,8 @@ class Runs:
             return
         run_s = action.finish - action.start
         for entry in action.entries:
-            if now + run_s > entry.invocation.deadline - board.rest_s(entry.invocation):  # without the margin
+            latest = entry.invocation.deadline - board.rest_s(entry.invocation)  # without the margin
+            if now + run_s > max(latest, entry.target):
                 refusal = board.refuse(view, entry)
                 if refusal is not None:
                     yield refusal

@@ -14,6 +14,7 @@ from fairlead.policy.dag_admission.bookings import Booking, Member, Promise, jus
 from fairlead.policy.dag_admission.calendar import Calendar
 from fairlead.policy.dag_admission.drafts import Drafting
 from fairlead.policy.dag_admission.estimates import Durations
+from fairlead.policy.dag_admission.seats import pool_of
 from fairlead.policy.dag_admission.tasks import Way
 
 
@@ -29,6 +30,21 @@ class Ledger:
         self._running: dict[int, tuple[Booking, Member]] = {}  # by invocation
         self._homeless: list[Promise] = []  # with a task for which no node is up
         self._doubts: list[tuple[float, int]] = []  # until when a request can be in time if it makes no progress
+
+    def adopt(self, view: View) -> None:
+        """Know the instances that are warm before the first decision: a server keeps some of every function."""
+        for function, ways in self._ways.items():
+            if view.scaled(function) is not None:
+                continue
+            for instance in view.instances(function):
+                place = self._calendar.places.get(instance.node)
+                device = None if instance.device < 0 else instance.device
+                alike = [way for way in ways if place is not None and way.kind == place.kind and way.has_seats]
+                alike = [way for way in alike if way.needs_device == (device is not None)]
+                alike = [way for way in alike if way.pool(device) == pool_of(instance)]
+                if instance.is_idle and alike and place is not None:
+                    nearest = min(alike, key=lambda way: abs(way.configuration.vcpus - instance.vcpus))
+                    self._calendar.seats.add(nearest, place, device).free_at = view.now
 
     def follow(self, view: View) -> None:
         """Bring promises and calendar to the present."""

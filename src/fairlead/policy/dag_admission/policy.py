@@ -107,12 +107,16 @@ class DagAdmission(Policy):
         self._ledger = Ledger(self._calendar, self._drafting, self._durations, ways)
         self._refused_at = self._full_at = -inf
         self._wake_at = -inf
+        self._is_new = True
         self._probes: dict[str, int] = {}  # by workflow: the last request that was admitted to learn from
 
     def decide(self, view: View) -> Iterator[Action]:
         if self._map is not None:
             yield from self._map.decide(view)
             return
+        if self._is_new:
+            self._is_new = False
+            self._ledger.adopt(view)
         self._ledger.follow(view)
         for request in view.fresh:
             yield from self._answer(view, request)

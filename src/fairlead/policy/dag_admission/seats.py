@@ -71,7 +71,7 @@ class Seats:
 
     def recount(self, place: Place, idle: Iterable[Instance], now: float) -> None:
         """Forget seats whose instance made way for another; `idle` are the instances that are left."""
-        left = Counter(map(_pool_of, idle))
+        left = Counter(map(pool_of, idle))
         pools: dict[Pool, list[Seat]] = {}
         for seat in place.seats:
             if not (seat.is_busy or seat.way.is_weightless) and seat.free_at <= now:
@@ -136,7 +136,7 @@ def counted_on(idle: Sequence[Instance], seats: Sequence[Seat]) -> set[int]:
     found: set[int] = set()
     for is_exact in (True, False):
         for instance in idle:
-            sizes = [seat for seat in left if seat.pool == _pool_of(instance)]
+            sizes = [seat for seat in left if seat.pool == pool_of(instance)]
             if is_exact:
                 sizes = [seat for seat in sizes if seat.way.configuration.vcpus == instance.vcpus]
             if sizes and instance.id not in found:
@@ -145,7 +145,8 @@ def counted_on(idle: Sequence[Instance], seats: Sequence[Seat]) -> set[int]:
     return found
 
 
-def _pool_of(instance: Instance) -> Pool:
+def pool_of(instance: Instance) -> Pool:
+    """The pool of an instance: those that could stand in for each other."""
     return instance.function, milli(instance.vgpus), mebi(instance.memory_gb), instance.device
 
 

@@ -1,5 +1,6 @@
 """ESG_1Q: which configurations to try for the head of a queue, best first."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -8,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlead.model import Configuration, Invocation, Stage
-from fairlead.planning.search import Method, Search
+from fairlead.planning.search import Method, Recall, Search
 from fairlead.planning.split import Split, slo_split
 from fairlead.policy.base import Site, View
 from fairlead.policy.kit.crowding import is_crowded
@@ -50,6 +51,16 @@ class _Bounded:
         return cls(own, tuple((smallest, shares == smallest.vgpus) for smallest in own.sizes), tuple(cheapest))
 
 
+@dataclass(frozen=True)
+class _Planned:
+    """What the head of a queue is searched with, for batches up to a size."""
+
+    search: Search
+    recall: Recall
+    bounded: _Bounded
+    fraction: float  # of the time left: what the rest of the group may take
+
+
 Part = tuple[str, int, float]
 """A stage of a search: its function, its largest batch, and its invocations per invocation of the first stage."""
 
@@ -70,6 +81,7 @@ class Planner:
         self._method = method
         self._refresh_s = refresh_s
         self._usable = 1 - headroom
+        self._counts_steps = site.step_s > 0  # how many steps a search takes depends on its budget
         self._due = refresh_s
         declared = all_options(site)
         self.is_crowded = is_crowded(site, declared)
@@ -99,6 +111,7 @@ class Planner:
         self._sizes = {name: each.sizes for name, each in known.items()}
         self._bounded: dict[tuple[str, int], _Bounded] = {}
         self._searches: dict[tuple[Part, ...], Search] = {}
+        self._planned: dict[tuple[str, int, int], _Planned] = {}  # by workflow, stage and batch
 
     def least(self, function: str) -> Configuration:
         """The minimum configuration."""
@@ -127,16 +140,16 @@ class Planner:
                 yield Expected(flow.stages[i], options.configurations[choice], options.latency_s[choice])
 
     def _rank(self, view: View, head: Invocation, count: int, marks: Marks | None) -> Ranked:
-        split = self._splits[head.workflow]
-        stages = self._site.workflows[head.workflow].stages
         position = self._stages[head.workflow, head.stage]
-        batch = max((each for each in self._bounds[head.function] if each <= count), default=1)
-        items = self._items[head.workflow]
-        ratios = [(i, items[i] / items[position]) for i in split.rest(position)]
-        search = self._search(tuple([(stages[i].function, max(1, int(batch * n)), n) for i, n in ratios]))
-        bounded = self._bound(head.function, batch)
-        budget_s = (head.deadline - view.now) * split.fraction(position) * self._usable
-        found = search.run(budget_s, self._paths, self._method, marks)
+        bounds = self._bounds[head.function]
+        batch = bounds[max(0, bisect_right(bounds, count) - 1)] if bounds[0] <= count else 1
+        planned = self._planned.get((head.workflow, position, batch)) or self._plan(head, position, batch)
+        search, bounded = planned.search, planned.bounded
+        budget_s = (head.deadline - view.now) * planned.fraction * self._usable
+        if marks is None and not self._counts_steps:
+            found = planned.recall.run(budget_s)
+        else:
+            found = search.run(budget_s, self._paths, self._method, marks)
         again = None
         if marks is None:
             again = partial(self._among_warm, head=head, count=count, bounded=bounded)
@@ -146,6 +159,21 @@ class Planner:
         else:
             ranked = self._too_late(bounded, budget_s < search.fastest_s / 2, marks)
         return Ranked(ranked, found.steps, again=again)
+
+    def _plan(self, head: Invocation, position: int, batch: int) -> "_Planned":
+        """What a queue is searched with, prepared when it is first needed."""
+        split, items = self._splits[head.workflow], self._items[head.workflow]
+        stages = self._site.workflows[head.workflow].stages
+        ratios = [(i, items[i] / items[position]) for i in split.rest(position)]
+        search = self._search(tuple([(stages[i].function, max(1, int(batch * n)), n) for i, n in ratios]))
+        found = _Planned(
+            search,
+            Recall(search, self._paths, self._method),
+            self._bound(head.function, batch),
+            split.fraction(position),
+        )
+        self._planned[head.workflow, position, batch] = found
+        return found
 
     def _among_warm(self, view: View, *, head: Invocation, count: int, bounded: _Bounded) -> Ranked:
         """As `rank`, among the GPU shares of which a container is warm where there is room."""

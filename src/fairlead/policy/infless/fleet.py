@@ -99,9 +99,21 @@ class Fleet:
                     short.remove(service)
 
     def set_parts(self) -> None:
-        """Note how much of its reservation each instance can use."""
-        for _, booking in self._all():
-            booking.part = self.capacity.rooms[booking.node].part(booking.device)
+        """Note how much of its reservation each instance can use.
+
+        On an oversold node that is at least an even part. Of vCPUs it is also what the rate of its function needs and
+        what all rates together leave free: an instance that has little to do leaves its vCPUs to the others.
+        """
+        needs: dict[str, float] = {}  # by node: vCPUs that are busy on average
+        for service, booking in self._all():
+            if booking.device is None:
+                needs[booking.node] = needs.get(booking.node, 0.0) + service.busy * booking.configuration.vcpus
+        for service, booking in self._all():
+            room = self.capacity.rooms[booking.node]
+            booking.part = room.part(booking.device)
+            if booking.part < 1 and booking.device is None and booking.configuration.vcpus:
+                free = max(0.0, room.node.vcpus - needs[booking.node])
+                booking.part = min(1.0, max(booking.part, service.busy + free / booking.configuration.vcpus))
 
     def adapt_batches(self, excess: float) -> None:
         """Change batches where that needs no more vCPUs and vGPUs: the batch is a setting of a container.

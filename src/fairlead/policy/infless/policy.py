@@ -13,7 +13,8 @@ configurations with their rates, greedy scale-out, and dispatch by rate with sca
 * Scale-out is looked at every second, there every ten, with one instance per function in turn. Where there is no room,
   what has been given nothing longest is deleted at once, and then batches grow on the vCPUs and vGPUs that there are.
 * The first instance of a function serves; there, it is only kept warm. Where others have reserved all room it is
-  oversold. Its batch shrinks when it can no longer be filled.
+  oversold: it can use the vCPUs that the rates of the others leave free. Its batch shrinks when it can no longer be
+  filled.
 * A queue is shared by the instances of a function; there, each request is sent to one by lottery. The excess of the
   rate is refused in even intervals, there by the same lottery (a virtual instance without a server), and only when
   too many wait already and there is an objective. What finds the queue full is refused, as there, but the queue may be
@@ -99,9 +100,10 @@ class Infless(Policy):
             for service in services:
                 yield from fleet.add_first(view, service)
         yield from fleet.provide_all(view)
-        fleet.set_parts()
         for service in services:
             service.measure(view, self.window_s)
+        fleet.set_parts()
+        for service in services:
             service.share(view.now)
         yield from fleet.delete_idle(view, self.idle_s)
         yield from fleet.scale_out(view, self.excess)

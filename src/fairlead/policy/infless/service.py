@@ -145,6 +145,12 @@ class Service:
         return True
 
     @property
+    def busy(self) -> float:
+        """The share of its time for which each of its instances would have to run to serve its rate, in [0, 1]."""
+        most_rps = sum(booking.offer.high_rps for booking in self.bookings)
+        return min(1.0, self.rate_rps / most_rps) if most_rps else 0.0
+
+    @property
     def unserved_rps(self) -> float:
         """What comes beyond the greatest rates of all its instances, those that still start included."""
         return self.rate_rps - sum(booking.most_rps for booking in self.bookings)
