@@ -87,6 +87,7 @@ def test_the_first_request_meets_warm_instances(file, is_measured):
 
 def test_dag_admission_promises_the_first_request_what_is_warm_and_starts_nothing_more(file):
     run = replace(simulated(file), arrivals=(Listed("w", (0.0,)),), duration_s=1.0)
-    before, recording = simulate(run, "fifo"), simulate(run, "dag-admission")
+    recording = simulate(run, "dag-admission")
     assert recording.requests["outcome"].to_list() == ["completed"]
-    assert recording.instances.height == before.instances.height
+    warm = {name: function.warm for name, function in run.functions.items()}
+    assert dict(recording.instances.group_by("function").len().rows()) == warm

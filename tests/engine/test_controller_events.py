@@ -92,8 +92,16 @@ def test_client_that_gives_up_is_let_go():
     (start,) = it.handle(0.0, [arrived()])
     (refuse,) = it.handle(0.1, [ev.Cancelled(0)])
     assert (type(refuse), refuse.outcome) == (fx.Refuse, "cancelled")
+    assert it.handle(0.5, [ev.InstanceReady(start.instance)]) == []  # its batch had not begun, and is withdrawn
+
+
+def test_the_run_of_a_client_that_gives_up_is_discarded():
+    it = controller()
+    (start,) = it.handle(0.0, [arrived()])
     (run,) = it.handle(0.5, [ev.InstanceReady(start.instance)])
-    assert it.handle(1.5, [ev.Finished(run.batch, 1.0)]) == []  # nobody is answered
+    (refuse,) = it.handle(0.6, [ev.Cancelled(0)])
+    assert (type(refuse), refuse.outcome) == (fx.Refuse, "cancelled")
+    assert it.handle(1.5, [ev.Finished(run.batch, 1.0)]) == []  # no request is answered
 
 
 def test_events_of_one_instant_are_applied_in_their_order_whatever_the_list():

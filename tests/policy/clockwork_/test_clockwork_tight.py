@@ -2,8 +2,6 @@
 
 from clockwork_runs import batches, model, outcomes, run, world
 
-EVERY_100_MS = [100.0 * i for i in range(25)]
-
 
 def test_the_margin_is_at_most_half_of_what_the_objective_of_one_model_spares():
     # 12 ms spare 2 ms: a margin of 1 ms, not of 5.
@@ -13,16 +11,4 @@ def test_the_margin_is_at_most_half_of_what_the_objective_of_one_model_spares():
 
 def test_the_margin_stays_where_the_objective_spares_enough():
     # The second can be done at 20: 1 ms before its deadline of 21 ms, within the margin of 5 ms.
-    assert outcomes(run(world({"m": model(10)}, {"m": [0, 0]}, slo_ms=21.0))) == ["completed", "rejected"]
-
-
-def test_a_model_that_looks_late_on_an_idle_device_is_judged_by_its_least_measurement():
-    # Every run takes 11.5 ms: above the declared 10 by more than the objective spares, and still in time.
-    where = world({"m": model(10, bias=1.15)}, {"m": EVERY_100_MS}, slo_ms=12.0)
-    assert outcomes(run(where)) == ["completed"] * 25
-
-
-def test_a_model_that_is_too_slow_by_its_least_measurement_is_refused_again():
-    # Runs take 13 ms. What is measured is forgotten after a second without runs, so that one in eleven or so is tried.
-    where = world({"m": model(10, bias=1.3)}, {"m": EVERY_100_MS}, slo_ms=12.0)
-    assert outcomes(run(where)).count("rejected") >= 12
+    assert outcomes(run(world({"m": model(10)}, {"m": [0, 0]}, slo_ms=21.0))) == ["completed", "dropped"]

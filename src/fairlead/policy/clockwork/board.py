@@ -30,7 +30,6 @@ class Board:
             name: min((rung.run.seconds for make in makes for rung in make.rungs), default=0.0)
             for name, makes in fleet.makes.items()
         }
-        self._fastest_s = fastest_s
         self.reserves = {name: reserve(workflow, fastest_s) for name, workflow in site.workflows.items()}
         self._mb_per_s = site.cluster.bandwidth_gbps * 125
         self._moves = self._mb_per_s < inf and any(function.output_mb for function in site.functions.values())
@@ -44,19 +43,12 @@ class Board:
     def entry(self, invocation: Invocation, now: float) -> Entry:
         """An invocation with its target, the instant by which it should be done, and its demand.
 
-        The demand is its size, the time of a batch of one, over the time it has left. Where the greatest measurement
-        exceeds the declared time by more than the stage's share of what the objective spares, every request would look
-        late, however idle the workers are: it may then start as late as the least measurement allows, with nothing in
-        reserve.
+        The demand is its size, the time of a batch of one, over the time it has left.
         """
         if invocation.deadline == inf:
             return Entry(invocation.ready + _NO_DEADLINE_S, invocation.id, invocation, 1.0)
-        run = min([make.least.run for make in self.fleet.makes[invocation.function]], key=lambda run: run.seconds)
-        size_s = max(run.seconds, _LEAST_RUN_S)
-        reserve = self.reserves[invocation.workflow]
-        target = invocation.deadline - reserve.seconds(invocation.stage)
-        if run.seconds > self._fastest_s[invocation.function] + reserve.share_s:
-            target = invocation.deadline - self.rest_s(invocation) + run.seconds - run.least_s
+        size_s = max(min(make.least.run.seconds for make in self.fleet.makes[invocation.function]), _LEAST_RUN_S)
+        target = invocation.deadline - self.reserves[invocation.workflow].seconds(invocation.stage)
         return Entry(target, invocation.id, invocation, size_s / max(target - now, size_s))
 
     def put(self, entries: list[Entry], function: str, now: float) -> None:

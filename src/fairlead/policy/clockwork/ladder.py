@@ -26,11 +26,6 @@ class Window:
         self._measured = inf  # when it last was, until it is forgotten
         self.seconds = declared_s
 
-    @property
-    def least_s(self) -> float:
-        """The least of the last measurements."""
-        return min(self._last)
-
     def learn(self, measured_s: float, now: float) -> None:
         """Take in one measurement, and forget the oldest if there are too many."""
         self._last.append(measured_s)

@@ -35,9 +35,8 @@ what would be late is dropped before it costs anything.
   of what must follow, and minus the time for which later stages are expected to wait: as long as the longest of the
   last `measurements` waits of later stages, at most `horizon_s` + `max_exec_s` each, and at most an even share of the
   time to spare. Clockwork knows only single models.
-* The margin before the deadline is at most an even share of the time that the objective spares. Where the greatest
-  measurement exceeds the declared time by more than such a share, the least one decides whether a request is dropped.
-  The paper's objectives are many times a run; within 1.2 times, its rule would refuse every request on idle workers.
+* The margin before the deadline is at most an even share of the time that the objective spares. The paper's objectives
+  are many times a run; within 1.2 times, its margin would refuse every request on idle workers.
 * Each vCPU slot of a node is a worker too. There functions run in their cheapest configuration, on a device in their
   fastest; every batch size in the same share.
 * A function that does not stay loaded (no keep-alive) is loaded by every run of it.

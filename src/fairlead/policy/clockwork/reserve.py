@@ -12,7 +12,7 @@ class Reserve:
 
     The time that the objective spares is divided evenly: the margin and the wait of each stage have at most one share.
     A later stage is expected to wait as long as the workflow's later stages did, but at most `most_s`. One that had to
-    be dropped waited that long. `share_s` is one share.
+    be dropped waited that long.
     """
 
     def __init__(
@@ -24,8 +24,8 @@ class Reserve:
         longest_s = max(self.rest_s[stage.name] + fastest_s[stage.function] for stage in workflow.stages)
         in_a_row = 1 + max(self._after.values())
         self._margin_s = min(margin_s, max(0.0, workflow.slo.latency_s - longest_s) / (1 + in_a_row))
-        self.share_s = max(0.0, workflow.slo.latency_s - self._margin_s - longest_s) / in_a_row
-        self._most_s = min(most_s, self.share_s)
+        spare_s = max(0.0, workflow.slo.latency_s - self._margin_s - longest_s)
+        self._most_s = min(most_s, spare_s / in_a_row)
         self.wait = Window(0.0, remember)
 
     def seconds(self, stage: str) -> float:

@@ -133,8 +133,7 @@ class Runs:
             return
         run_s = action.finish - action.start
         for entry in action.entries:
-            latest = entry.invocation.deadline - board.rest_s(entry.invocation)  # without the margin
-            if now + run_s > max(latest, entry.target):
+            if now + run_s > entry.invocation.deadline - board.rest_s(entry.invocation):  # without the margin
                 refusal = board.refuse(view, entry)
                 if refusal is not None:
                     yield refusal
