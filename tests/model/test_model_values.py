@@ -57,9 +57,15 @@ def test_a_kind_has_one_speed():
         Cluster(nodes=nodes)
 
 
-def test_kinds_are_the_first_nodes_of_each_in_order():
+def test_kinds_are_the_first_nodes_of_each_in_order_if_all_are_equal():
     nodes = tuple(Node(name=name, kind=kind, vcpus=1) for name, kind in [("a", "x"), ("b", "y"), ("c", "x")])
     assert {kind: node.name for kind, node in Cluster(nodes=nodes).kinds.items()} == {"x": "a", "y": "b"}
+
+
+def test_the_largest_node_stands_for_its_kind():
+    sizes = {"a": (1, 8.0), "b": (2, 8.0), "c": (2, 1.0)}
+    nodes = tuple(Node(name=name, kind="x", vcpus=vcpus, memory_gb=gb) for name, (vcpus, gb) in sizes.items())
+    assert [node.name for node in Cluster(nodes=nodes).kinds.values()] == ["b"]
 
 
 def test_price_of_a_second():

@@ -176,8 +176,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def kinds(self) -> Mapping[str, Node]:
-        """One node of each kind, in order of first appearance."""
+        """The largest node of each kind, in order of first appearance: what fits on no other of its kind fits there."""
         kinds: dict[str, Node] = {}
         for node in self.nodes:
-            kinds.setdefault(node.kind, node)
+            if node.kind not in kinds or _size(node) > _size(kinds[node.kind]):
+                kinds[node.kind] = node
         return MappingProxyType(kinds)
+
+
+def _size(node: Node) -> tuple[float, float, float]:
+    return sum(device.vgpus for device in node.devices), node.vcpus, node.memory_gb

@@ -315,3 +315,10 @@ def test_an_arm_that_every_request_takes_is_answered_whatever_the_workflow_decla
     where = replace(where, host=Host(cores=9, arms={"main": {"long": 1.0, "short": 0.0}}))
     requests = run(where).requests
     assert in_time(requests, since=1.0) * 300 > 0.85 * 90
+
+
+def test_a_function_that_fits_only_on_the_larger_nodes_of_a_kind_is_served():
+    """The first node of the kind has one vCPU, the second two; the function needs two."""
+    both = cluster(1, vcpus=2, beside=cluster(1, vcpus=1))
+    where = scenario(declared(Table((Row(vcpus=2, seconds=0.1),))), arrivals=[0.0], slo_s=9.0, on=both)
+    assert in_time(run(where).requests) == 1.0
