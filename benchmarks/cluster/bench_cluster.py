@@ -16,11 +16,9 @@ import signal
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "live"))
-sys.path.insert(0, str(ROOT / "benchmarks" / "live"))
-sys.path.insert(0, str(ROOT / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "live"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "live"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 import msgspec
 from bench_live import run_system, say
@@ -33,8 +31,9 @@ from rows import CLOSED, LIGHT, QUICK, Lengths, Row
 from systems import BATCHED, CHAIN, NOOP, STAGES, Command, System, ray_command
 from tables import capacity_table, gate_table, noop_table, overload_table
 
+HERE = Path(__file__).resolve().parent
 ON_RAY, LOCAL = "fairlead-ray", "fairlead-local"
-SERVES = {"256": "256 ongoing", "throughput": "256 ongoing, optimised for throughput"}
+SERVES = {"throughput": "256 ongoing, optimised for throughput", "256": "256 ongoing"}
 SHARES = (1.3, 3.0, 10.0)
 
 
@@ -47,21 +46,26 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every row")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))  # so that the cluster is ended then, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the cluster is ended then, too
     adopt_orphans()
-    os.environ["PYTHONPATH"] = str(ROOT / "src")  # for agents and instances
+    os.environ["PYTHONPATH"] = str(HERE.parents[1] / "src")  # for agents and instances
     rows: list[Row] = []
     failures: list[str] = []
     lengths = QUICK if options.quick else Lengths()
-    head, *others = ({"num_cpus": vcpus} for vcpus in VCPUS)
+    # A kind stands for nodes of one size: the larger one has a kind of its own.
+    head, *others = ({"num_cpus": vcpus, "labels": {"fairlead.io/kind": f"cpu-{vcpus}"}} for vcpus in VCPUS)
     with raylets(head=head, others=others) as cluster:
         known = systems(cluster.address)
         if unknown := set(options.only or ()) - {system.name for system in known}:
             parser.error(f"--only {min(unknown)}: is none of {', '.join(system.name for system in known)}.")
         chosen = [system for system in known if not options.only or system.name in options.only]
-        for number, system in interleaved(chosen, options.repeat):
-            say(f"[{number + 1}/{options.repeat}] {system.label}")
-            rows += run_system(system, options.stage or STAGES, lengths, failures, SHARES)
+        try:
+            for number, system in interleaved(chosen, options.repeat):
+                say(f"[{number + 1}/{options.repeat}] {system.label}")
+                for stage in options.stage or STAGES:
+                    rows += run_system(system, (stage,), lengths, failures, SHARES)
+        except KeyboardInterrupt:
+            failures.append("Interrupted.")
     found = demands(rows)
     tables = [table(rows, chosen) for table in (noop_table, capacity_table, overload_table)]
     text = "\n\n".join([*tables, gate_table(found), *failures])
