@@ -46,7 +46,6 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every row")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the cluster is ended then, too
     adopt_orphans()
     os.environ["PYTHONPATH"] = str(HERE.parents[1] / "src")  # for agents and instances
     rows: list[Row] = []
@@ -55,6 +54,8 @@ def main() -> int:
     # A kind stands for nodes of one size: the larger one has a kind of its own.
     head, *others = ({"num_cpus": vcpus, "labels": {"fairlead.io/kind": f"cpu-{vcpus}"}} for vcpus in VCPUS)
     with raylets(head=head, others=others) as cluster:
+        # So that what was measured is shown then, too. Ray sets a handler of its own when a node starts.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         known = systems(cluster.address)
         if unknown := set(options.only or ()) - {system.name for system in known}:
             parser.error(f"--only {min(unknown)}: is none of {', '.join(system.name for system in known)}.")
