@@ -47,7 +47,7 @@ def systems(ray_python: Path) -> list[System]:
             System(
                 name=name,
                 label=f"Ray Serve, {label}",
-                commands={stage: _ray(ray_python, stage, setup) for stage in STAGES},
+                commands={stage: ray_command(ray_python, stage, setup) for stage in STAGES},
             )
             for name, label, setup in ((RAY_DEFAULT, "defaults", "default"), (RAY_256, "256 ongoing", "256"))
         ),
@@ -70,10 +70,12 @@ def _reference(kind: str) -> Command:
     return lambda folder: [sys.executable, str(HERE / "ref_server.py"), kind]
 
 
-def _ray(python: Path, stage: str, setup: str) -> Command:
+def ray_command(python: Path, stage: str, setup: str, address: str | None = None) -> Command:
+    """How Ray Serve is started for a stage, in a cluster of its own or in the one at this address."""
     return lambda folder: [
         *(str(python), str(HERE / "ray_app.py"), stage),
         *("--setup", setup, "--port", str(_free_port())),
+        *(() if address is None else ("--address", address)),
     ]
 
 

@@ -39,16 +39,15 @@ class Raylets:
 
 
 @contextmanager
-def raylets(*, others=({}, {})):
-    """Raylets of this machine; those after the head have these options."""
+def raylets(*, head=None, others=({}, {})):
+    """Raylets of this machine; the head and those after it have these options."""
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     os.environ.update(ENVIRONMENT)
     import ray  # noqa: PLC0415 - it reads its settings when it is imported
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
-    head = {"num_cpus": 4, "object_store_memory": 80 << 20, "include_dashboard": False}
-    head["_system_config"] = QUICK
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    first = {"num_cpus": 4, "object_store_memory": 80 << 20, "include_dashboard": False, "_system_config": QUICK}
+    cluster = Cluster(initialize_head=True, head_node_args=first | (head or {}))
     try:
         made = Raylets(cluster)
         for options in others:
