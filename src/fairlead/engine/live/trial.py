@@ -1,4 +1,4 @@
-"""Tries out a function that nobody measured: a few timed runs on examples, before the first request.
+"""Tries out a function that was never measured: a few timed runs on examples, before the first request.
 
 The same as a short measurement (`measuring.measure`), on an instance that serves afterwards. What a run would take is
 estimated before it is begun, so that a slow function is not run in large batches.
