@@ -43,7 +43,7 @@ def test_examples_run_before_the_app_is_served_and_are_not_counted():
     async def test():
         async with served(NOTING, names={"calls": calls}) as app:
             assert sorted(calls[:4]) == [("bad", 7), ("first", 5), ("second", 5), ("second", 6)]
-            assert set(calls[4:]) == {("first", 5), ("second", 5)}  # tried out, one at a time, as they were never measured
+            assert set(calls[4:]) == {("first", 5), ("second", 5)}  # tried out: never measured
             assert len(calls[4:]) == sum(app.runtime.tried.values())
             assert any("bad failed on an example: ValueError: not with this example" in line for line in app.log)
             assert any("third failed on an example: it has no instance before" in line for line in app.log)
