@@ -220,6 +220,12 @@ class TestAdmission:
         answers = ask(desk, *[4.0] * 5, first=10)
         assert [answer is None for answer in answers] == [True] * 4 + [False]
 
+    def test_prices_that_are_still_high_while_no_load_is_expected_refuse_nothing(self):
+        outlook, desk = admission()
+        outlook.is_short = True
+        assert outlook.load == 0.0
+        assert desk.admit(Request(0, "main", 0.0, 10.0), 0.0, 0.5) is None  # it could start in 0.5 s
+
     def test_long_runs_leave_the_room_that_is_kept_but_one_may_always_run(self):
         """Of one vCPU 0.6 are kept: a second run of a whole vCPU beside one that runs would take them."""
         outlook, desk = admission()

@@ -119,7 +119,7 @@ class Admission:
 
     def _refusal(self, request: Request, flow: Flow, left_s: float, now: float, start: float) -> Refusal | None:
         is_pressed = start > now and self._outlook.is_short and flow.share == 1 and "busy" not in self._without
-        if is_pressed and flow.is_costly(left_s - (start - now), 1 + _COSTLY / self._outlook.load):
+        if is_pressed and flow.is_costly(left_s - (start - now), 1 + _COSTLY / max(self._outlook.load, 1e-9)):
             return Refusal(too_busy(start - now), start - now)
         need, supply = flow.need, self._outlook.supply
         part, usable = min(1.0, self.window * flow.backlog), supply.usable_pair
