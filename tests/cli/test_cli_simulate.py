@@ -173,3 +173,29 @@ def test_a_scaler_without_room_is_named_with_what_fits_and_what_to_do(folder):
     assert " ".join(told.split()) in " ".join(done.stderr.split())
     wide = simulate("crowded.yaml", *settings, "--set", "cluster.nodes.0.vcpus=5", "--json", "-", "--quiet")
     assert json.loads(wide.stdout)["warnings"] == []
+
+
+def test_a_policy_in_a_file_of_the_working_folder_competes_in_processes_of_the_league_too(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from fairlead.policy.fifo import Fifo\n"
+        "@dataclass\n"
+        "class Mine(Fifo):\n"
+        "    'First come, first served.'\n"
+    )
+    done = run_cli(
+        *("league", "quickstart", "-p", "mine:Mine", "-p", "fifo", "--load", "0.5", "--seeds", "1", "--no-cache"),
+        *("--json", "rows.json", "-q"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "rows.json").read_text())
+    shares = {row["policy"]: row["attainment"] for row in rows["cells"]}
+    assert shares["mine:Mine"] == shares["fifo"] > 0.5
+
+
+def test_a_policy_of_ones_own_that_is_not_there_is_wrong_use(tmp_path):
+    done = run_cli("simulate", "quickstart", "-p", "mine:Mine", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "mine:Mine cannot be loaded" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,14 +1,25 @@
 """The registry: policies by name, their parameters, and what is said when something is wrong."""
 
+import sys
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
 import pytest
 
 from fairlead.errors import ConfigError, DuplicateNameError, UnknownPolicyError
-from fairlead.policy import Policy, make_policy, parameters, policy_class, policy_faults, policy_names, role
+from fairlead.policy import (
+    Policy,
+    admit,
+    make_policy,
+    parameters,
+    policy_class,
+    policy_faults,
+    policy_names,
+    registry,
+    role,
+)
 from fairlead.policy.fifo import Fifo
-from fairlead.policy.registry import merge
+from fairlead.policy.registry import ADMITTED, merge
 
 
 def test_names_are_sorted_and_each_leads_to_a_policy():
@@ -85,3 +96,53 @@ def test_a_policy_without_either_method_says_so():
     with pytest.raises(TypeError, match="not a scaler"):
         Nothing().adjust(None)
     assert Nothing().clairvoyant is False
+
+
+OWN = """
+from dataclasses import dataclass
+from fairlead import Policy
+
+@dataclass
+class Mine(Policy):
+    "Starts nothing."
+    spare_s: float = 0.5
+
+    def decide(self, view):
+        return ()
+
+class NotOne:
+    pass
+"""
+
+
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    (tmp_path / "own_policies_of_a_test.py").write_text(OWN)
+    monkeypatch.setenv(ADMITTED, "[]")
+    monkeypatch.setattr("sys.path", sys.path.copy())
+    yield str(tmp_path)
+    registry._known.cache_clear()
+
+
+def test_an_address_is_known_only_once_it_was_admitted(own_folder):
+    with pytest.raises(UnknownPolicyError):
+        policy_class("own_policies_of_a_test:Mine")
+    admit("own_policies_of_a_test:Mine", own_folder)
+    assert make_policy("own_policies_of_a_test:Mine", {"spare_s": 2}).spare_s == 2.0
+    with pytest.raises(UnknownPolicyError):
+        policy_class("own_policies_of_a_test:NotOne")
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("own_policies_of_a_test:Yours", "has no attribute 'Yours'"),
+        ("own_policies_of_a_test:NotOne", "is no Policy"),
+        ("no_such_module_anywhere:Mine", "No module named 'no_such_module_anywhere'"),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_refused_with_the_reason_and_stays_unknown(own_folder, address, why):
+    with pytest.raises(ConfigError, match=why):
+        admit(address, own_folder)
+    with pytest.raises(UnknownPolicyError):
+        policy_class(address)

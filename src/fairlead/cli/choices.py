@@ -1,5 +1,6 @@
 """From what was typed to scenarios: which file, who decides, and what is set otherwise."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from fairlead.app.serving import served_scenario
 from fairlead.cli.errors import UsageError, warn
 from fairlead.cli.machines import manifest_of
 from fairlead.errors import ConfigError, Fault, UnknownPolicyError
-from fairlead.policy import policy_class, policy_faults, role
+from fairlead.policy import admit, is_address, policy_class, policy_faults, role
 from fairlead.profile.host import MachineProfile
 from fairlead.workload import PolicyChoice, Scenario, load_scenario, scenario_points, shipped_scenarios
 from fairlead.workload.parse import Document
@@ -33,6 +34,19 @@ class Part:
 
 DISPATCHER = Part(key="policy", name_key="dispatch", option="--policy")
 SCALER = Part(key="scaler", name_key="scale", option="--scaler")
+
+
+def admit_own(given: str | list[str] | None) -> str | list[str] | None:
+    """Admit policies typed as `my.module:Class`, looked for in the working folder first; the callback of an option."""
+    for name in [given] if isinstance(given, str) else given or []:
+        if is_address(name):
+            try:
+                admit(name, os.getcwd())
+            except ConfigError as error:
+                raise typer.BadParameter(
+                    "; ".join(f"{fault.path} {fault.message}" for fault in error.faults)
+                ) from error
+    return given
 
 
 def choose_scenarios(

@@ -10,7 +10,7 @@ import typer
 
 from fairlead.app.load import split_address
 from fairlead.app.scenario import profile_beside
-from fairlead.cli.choices import open_source, whole_number
+from fairlead.cli.choices import admit_own, open_source, whole_number
 from fairlead.cli.errors import FAILED, INTERRUPTED, UsageError
 from fairlead.cli.league_live import live_league
 from fairlead.cli.league_tables import show_league
@@ -46,7 +46,11 @@ def league(
     policies: Annotated[
         list[str] | None,
         typer.Option(
-            "--policy", "-p", metavar="NAME", help="A policy that competes; repeatable. Default: all general ones."
+            "--policy",
+            "-p",
+            metavar="NAME",
+            callback=admit_own,
+            help="A policy that competes, by name or as my.module:Class; repeatable. Default: all general ones.",
         ),
     ] = None,
     load: Annotated[

@@ -15,6 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from fairlead.cli.choices import admit_own
 from fairlead.cli.errors import warn
 from fairlead.policy import Policy, parameters, policy_class, policy_names, role
 
@@ -63,7 +64,9 @@ class Entry:
 def policies(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", show_default=False, help="Show this policy and its parameters."),
+        typer.Argument(
+            metavar="NAME", show_default=False, callback=admit_own, help="Show this policy and its parameters."
+        ),
     ] = None,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False,
 ) -> None:

@@ -20,6 +20,7 @@ from fairlead.app.serving import served_scenario
 from fairlead.app.snapshot import Snapshot, source_digest
 from fairlead.app.units import seconds
 from fairlead.calibrate import POLICIES, ServingError, calibrate, fit_rehearsal, rehearse
+from fairlead.cli.choices import admit_own
 from fairlead.cli.errors import FAILED, UsageError, warn
 from fairlead.cli.outputs import STDOUT, check_files, write_json
 from fairlead.cli.progress import ShareProgress
@@ -78,6 +79,7 @@ def profile(
         typer.Option(
             "--policy",
             metavar="NAME",
+            callback=admit_own,
             help=f"With --host: a policy whose decisions are timed; repeatable. Default: {', '.join(POLICIES)}.",
         ),
     ] = None,

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.choices import parse_settings, whole_number
+from fairlead.cli.choices import admit_own, parse_settings, whole_number
 from fairlead.cli.errors import FAILED, UsageError, warn
 from fairlead.cli.outputs import STDOUT, check_files, write_json
 from fairlead.cli.progress import ShareProgress
@@ -40,7 +40,11 @@ def replay(
     policies: Annotated[
         list[str] | None,
         typer.Option(
-            "--policy", "-p", metavar="NAME", help="Who dispatches; repeat it to compare. Default: the run's own."
+            "--policy",
+            "-p",
+            metavar="NAME",
+            callback=admit_own,
+            help="The policy that dispatches: a name or my.module:Class; repeat it to compare. Default: the run's own.",
         ),
     ] = None,
     settings: Annotated[

@@ -17,6 +17,7 @@ import yaml
 from fairlead.app.load import no_app_in, split_address
 from fairlead.app.secrets import AGENT_TOKEN
 from fairlead.app.units import seconds
+from fairlead.cli.choices import admit_own
 from fairlead.cli.errors import UsageError, warn
 from fairlead.cli.ray import growth, ray_listen, ray_order, shared_certificate
 from fairlead.engine.live.callbacks.allowed import AllowList
@@ -46,8 +47,16 @@ def serve(
     apps: Annotated[
         list[Path] | None, typer.Argument(metavar="APP...", help="Apps: app.py, app.py:name, or a folder.")
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="The policy that dispatches, instead of the app's own.")] = None,
-    scaler: Annotated[str | None, typer.Option(help="The policy that scales; none by default.")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            callback=admit_own,
+            help="The policy that dispatches, by name or as my.module:Class. Default: the app's own.",
+        ),
+    ] = None,
+    scaler: Annotated[
+        str | None, typer.Option(callback=admit_own, help="The policy that scales; none by default.")
+    ] = None,
     control_period: Annotated[
         str | None, typer.Option(metavar="TIME", help="How often the scaler decides, such as 2s; by default 10s.")
     ] = None,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fairlead.cli.choices import NO_SCALER, choose_scenarios, whole_number
+from fairlead.cli.choices import NO_SCALER, admit_own, choose_scenarios, whole_number
 from fairlead.cli.compiling import CompilingError, load_engine
 from fairlead.cli.errors import INTERRUPTED, show_failure, warn
 from fairlead.cli.machines import Machine, machine_of, warn_of_extrapolation
@@ -39,12 +39,18 @@ def simulate(
             "--policy",
             "-p",
             metavar="NAME",
-            help="The policy that dispatches; repeat it to compare. Default: the scenario's own.",
+            callback=admit_own,
+            help="The policy that dispatches: a name or my.module:Class; repeat it to compare. "
+            "Default: the scenario's own.",
         ),
     ] = None,
     scaler: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help=f"The policy that scales, or '{NO_SCALER}'. Default: the scenario's own."),
+        typer.Option(
+            metavar="NAME",
+            callback=admit_own,
+            help=f"The policy that scales, or '{NO_SCALER}'. Default: the scenario's own.",
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,

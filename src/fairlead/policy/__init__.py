@@ -26,7 +26,16 @@ from fairlead.policy.base import (
     Wake,
     Warm,
 )
-from fairlead.policy.registry import make_policy, parameters, policy_class, policy_faults, policy_names, role
+from fairlead.policy.registry import (
+    admit,
+    is_address,
+    make_policy,
+    parameters,
+    policy_class,
+    policy_faults,
+    policy_names,
+    role,
+)
 
 __all__ = [
     "Action",
@@ -53,6 +62,8 @@ __all__ = [
     "View",
     "Wake",
     "Warm",
+    "admit",
+    "is_address",
     "make_policy",
     "parameters",
     "policy_class",

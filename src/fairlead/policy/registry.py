@@ -1,9 +1,14 @@
-"""Policies by name. Ours are listed here and loaded when asked for; outsiders' come by entry point.
+"""Policies by name. Ours are listed here and loaded when asked for; outsiders' come by entry point or by address.
 
-A package adds its own with the entry point group `fairlead.policies`. A name that is taken is an error.
+A package adds its own with the entry point group `fairlead.policies`. A name that is taken is an error. A class in a
+file of your own is named by its address, `my.module:Class`, once `admit` was called with it: the command line does,
+for what is typed there. A name that arrives over the network cannot load code.
 """
 
 import dataclasses
+import os
+import re
+import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -16,6 +21,9 @@ from fairlead.errors import ConfigError, DuplicateNameError, Fault, UnknownPolic
 from fairlead.policy.base import Policy
 
 ENTRY_POINTS = "fairlead.policies"
+ADMITTED = "FAIRLEAD_POLICIES"
+"""The environment variable that tells child processes which addresses are admitted, and in which folders they lie."""
+_ADDRESS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 BUILT_IN: Mapping[str, str] = {
     "aquatope": "fairlead.policy.aquatope.policy:Aquatope",
@@ -76,7 +84,34 @@ def _known() -> dict[str, str]:
                 f"Two packages register a policy named {entry.name!r}: {outside[entry.name].value} and {entry.value}."
             )
         outside[entry.name] = entry
-    return merge(BUILT_IN, outside)
+    return {**merge(BUILT_IN, outside), **{address: address for address in _admitted()}}
+
+
+def is_address(name: str) -> bool:
+    """Whether a name has the form `my.module:Class`."""
+    return _ADDRESS.fullmatch(name) is not None
+
+
+def admit(address: str, folder: str) -> None:
+    """Let a class of the user's own be named by its address, here and in processes started from here.
+
+    Its module is looked for in `folder` first. Raises `ConfigError` if there is no such module or policy.
+    """
+    if address not in _admitted():
+        before = os.environ.get(ADMITTED, "[]")
+        os.environ[ADMITTED] = msgspec.json.encode([*_admitted().items(), (address, folder)]).decode()
+        _known.cache_clear()
+        try:
+            policy_class(address)
+        except Exception as error:
+            os.environ[ADMITTED] = before
+            _known.cache_clear()
+            cause = f"{error or type(error).__name__}".rstrip(".")
+            raise ConfigError("--policy", [Fault(address, f"cannot be loaded from {folder}: {cause}.")]) from error
+
+
+def _admitted() -> dict[str, str]:
+    return dict(msgspec.json.decode(os.environ.get(ADMITTED, "[]"), type=list[tuple[str, str]]))
 
 
 def policy_names() -> tuple[str, ...]:
@@ -90,9 +125,14 @@ def policy_class(name: str) -> type[Policy]:
     if name not in known:
         raise UnknownPolicyError(name, known)
     module, _, attribute = known[name].partition(":")
+    folder = _admitted().get(name)
+    if folder is not None and folder not in sys.path:
+        sys.path.insert(0, folder)
     found = getattr(import_module(module), attribute)
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise TypeError(f"{known[name]} is registered as policy {name!r} but is no Policy.")
+    if not dataclasses.is_dataclass(found):
+        raise TypeError(f"{known[name]} is no dataclass, as a policy must be.")
     return found
 
 
