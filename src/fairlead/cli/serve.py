@@ -173,6 +173,9 @@ def serve(
     no_profile: Annotated[
         bool, typer.Option("--no-profile", help="Assume times, also of what was measured, and learn them from runs.")
     ] = False,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Deploy an app again whenever one of its files changes; for development.")
+    ] = False,
     no_records: Annotated[bool, typer.Option("--no-records", help="Keep no records of the run.")] = False,
     decision_times: Annotated[
         bool, typer.Option("--decision-times", help="Record the CPU time of every decision of the policy.")
@@ -228,6 +231,7 @@ def serve(
         profiled=not no_profile,
         records=not no_records,
         times_decisions=decision_times,
+        reloads=reload,
         token_file=None if token_file is None else str(token_file.resolve()),
         allow_deploy=allow_deploy,
         callback_prefixes=tuple(callback_allow or ()),

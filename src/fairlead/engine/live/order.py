@@ -52,4 +52,5 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     values_endpoint: str | None = None
     ray: RayOrder | None = None  # Ray runs the agents
     growth: dict[str, tuple[int, int]] = {}  # by kind: how many nodes there must and may be
+    reloads: bool = False  # an app whose files change is deployed again
     is_restart: bool = False  # the app served before: what cannot start now is tried again

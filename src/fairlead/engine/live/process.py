@@ -34,6 +34,7 @@ from fairlead.engine.live.objects import Objects, StoreError, owner_id, place_of
 from fairlead.engine.live.order import RayOrder, ServeOrder
 from fairlead.engine.live.providers.agents import AgentProvider
 from fairlead.engine.live.ray.provider import ray_provider
+from fairlead.engine.live.reloading import reload_on_change
 from fairlead.engine.live.statefolder import sole_user
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.supervisor import CANNOT_START
@@ -95,8 +96,11 @@ async def _serve(
         _write_address(Path(order.state), url, settings.certfile)
         if not order.is_restart:
             _announce(host, url, settings.certfile)
+        reloading = asyncio.create_task(reload_on_change(host, say)) if order.reloads else None
         with Watchdog(settings.stall_limit_s, lambda: journal.death, say):
             await serve(host, journal, settings, [listening], stop)
+        if reloading is not None:
+            reloading.cancel()
     finally:
         await host.close()
     return 0
