@@ -190,7 +190,7 @@ def test_a_policy_in_a_file_of_the_working_folder_competes_in_processes_of_the_l
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "rows.json").read_text())
-    shares = {row["policy"]: row["attainment"] for row in rows["cells"]}
+    shares = {row["policy"]: row["attainment"]["mean"] for row in rows["cells"]}
     assert shares["mine:Mine"] == shares["fifo"] > 0.5
 
 
