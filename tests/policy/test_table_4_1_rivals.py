@@ -131,8 +131,9 @@ class TestClockworkNaive:
     def test_quickest_kind_that_meets_both_objectives(self, latency_s, cost_usd, node):
         price = MIXED.price.__class__(vcpu_usd_per_hour=5 * 3600, vgpu_usd_per_hour=15 * 3600)
         on = cluster(1, vcpus=0, vgpus=1, kind="gpu", beside=cluster(1, vcpus=1, kind="cpu"), price=price)
-        functions = {"a": on_both(3, 2, cold_start_s=1), "b": on_both(5, 1, cold_start_s=1)}
-        functions["c"] = on_both(1, 5, cold_start_s=1)
+        loads = {"cold_start_s": 1, "keep_alive_s": 0}  # with every run
+        functions = {"a": on_both(3, 2, **loads), "b": on_both(5, 1, **loads)}
+        functions["c"] = on_both(1, 5, **loads)
         flow = Workflow.chain("main", *functions, slo=SLO(latency_s=latency_s, cost_usd=cost_usd))
         (action,) = decisions(ClockworkNaive(), 99.0, scenario=scenario(functions, workflows={"main": flow}, on=on))
         assert action.node == node if node else isinstance(action, Reject)
@@ -144,6 +145,15 @@ class TestClockworkNaive:
         )
         (action,) = decisions(ClockworkNaive(), 99.0, scenario=scenario({"a": only_cpu, "b": only_gpu}, on=MIXED))
         assert isinstance(action, Reject)
+
+    @pytest.mark.parametrize(("keep_alive_s", "is_admitted"), [(0, False), (600, True)])
+    def test_a_cold_start_counts_only_where_every_run_has_one(self, keep_alive_s, is_admitted):
+        # The run of 1 s is within the objective of 2 s, a cold start of 5 s is not.
+        slow = declared(1.0, cold_start_s=5.0, keep_alive_s=keep_alive_s)
+        flow = Workflow(name="main", stages=(Stage(name="a", function="a"),), slo=SLO(latency_s=2.0))
+        one = scenario({"a": slow}, workflows={"main": flow}, on=cluster())
+        (action,) = decisions(ClockworkNaive(), 2.0, scenario=one)
+        assert isinstance(action, Start) == is_admitted
 
     def test_items_of_a_map_are_paid_for(self):
         stages = (

@@ -5,9 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaas_runs import kaas, run, starts
 
+from fairlead.engine import simulate
 from fairlead.policy.kaas.balance import Balance
 from fairlead.policy.kaas.exclusive_pool import ExclusivePool
 from fairlead.report import summarise
+from fairlead.workload import parse_scenario
 
 
 def models(clients="abc", run_s=10.0, cold_s=0.0):
@@ -88,6 +90,25 @@ def test_the_workers_of_a_lost_node_are_gone():
     )
     # a has no worker from 11 on, and b's is idle.
     assert of("a", run(scenario, ExclusivePool())) == [(0, 0, 1), (12, 12, 2)]
+
+
+def test_clients_that_need_no_gpu_share_the_cores_and_kill_nothing():
+    # One core, two clients, cold starts of 5 s: a 0-6, b 6-12, then a 20-21 and b 21-22 on the instances of before.
+    scenario = parse_scenario(
+        {
+            "duration_s": 100,
+            "cluster": {"nodes": [{"name": "n", "vcpus": 1}]},
+            "functions": {
+                name: {"latency": {"constant_s": 1}, "cold_start_s": 5, "idle_holds": "memory"} for name in "ab"
+            },
+            "workflows": {name: {"stages": {name: []}} for name in "ab"},
+            "arrivals": [{"workflow": name, "process": "list", "at": [0, 20]} for name in "ab"],
+        },
+        "cores",
+    )
+    recording = simulate(scenario, ExclusivePool())
+    assert recording.invocations.sort("start")["start"].to_list() == [0, 6, 20, 21]
+    assert summarise(recording).cold_starts == 2
 
 
 @settings(max_examples=60, deadline=None)

@@ -145,6 +145,21 @@ class Fleet:
         makes = self.makes[function]
         return min((m.least.run.seconds + (m.load.seconds if loads else 0.0) for m in makes), default=inf)
 
+    def retry(self, function: str, now: float, target: float) -> bool:
+        """Try the least of the last times of a function whose estimate is too long for a target; whether that will do.
+
+        Only where a worker that holds it has nothing to do, and nothing of it runs that will be measured anyway.
+        """
+        holders = self.holders[function]
+        idle = [worker for worker in holders if worker.running is None and not worker.plan]
+        if not idle or function in self.cold or any(function in worker.in_use() for worker in holders):
+            return False
+        runs = [worker.ladders[function].least.run for worker in idle]
+        in_time = [run for run in runs if now + run.least_s <= target]
+        for run in in_time:
+            run.try_least()
+        return bool(in_time)
+
     def forget(self, function: str, now: float) -> None:
         """Forget the measured times of a function that were not measured for too long."""
         for make in self.makes[function]:

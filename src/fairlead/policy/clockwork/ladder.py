@@ -1,9 +1,9 @@
 """The batch sizes in which a function can run on a worker, and how long each is expected to take.
 
 Every batch size of a function has the same share of the worker, so that one loaded instance serves them all. An
-estimate is the greatest of the last measurements; the declared time stands for the first of them. What has not been
-measured for a while is forgotten but for the least of it: a function that once took so long that all its requests
-looked late would never run, and never be measured, again.
+estimate is the greatest of the last measurements; the declared time stands for the first of them. A function that once
+took so long that all its requests look late would never run, and never be measured, again. So the least of the last
+measurements is tried where a worker idles, and what has not been measured for a while is forgotten but for the least.
 """
 
 from collections import deque
@@ -31,6 +31,15 @@ class Window:
         self._last.append(measured_s)
         self._measured = now
         self.seconds = max(self._last)
+
+    @property
+    def least_s(self) -> float:
+        """The least of what is remembered."""
+        return min(self._last)
+
+    def try_least(self) -> None:
+        """Expect the least of what is remembered until the next measurement."""
+        self.seconds = self.least_s
 
     def forget(self, before: float) -> None:
         """If nothing was measured since this instant, expect the least of what is remembered or declared."""

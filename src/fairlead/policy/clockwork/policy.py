@@ -24,6 +24,9 @@ what would be late is dropped before it costs anything.
 * A model that was used within the time that its load takes is unloaded only for requests that can still be served in
   time. The paper's loads take milliseconds; models that take seconds would displace each other and never run. An idle
   instance that holds its slice takes up vGPUs as well as memory.
+* A request that only the greatest of the last measurements makes late is admitted where a worker idles and nothing of
+  its function runs, if the least of them is in time. The paper relies on times that do not vary; where they do and the
+  objective is tight, one slow run would refuse all requests until it is forgotten, on idle workers.
 * Measurements of a batch size or a load that are older than `memory_s` are forgotten except for the least. The paper
   relies on times that do not vary: there, too, a function that was once slower than its objective would be
   dropped for ever, since only runs are measured.
@@ -182,7 +185,7 @@ class Clockwork(Policy):
         reserve = board.reserves[invocation.workflow]
         reserve.wait.forget(now - self.memory_s)
         finish = min(board.fleet.soonest(function, now))
-        if finish <= entry.target:
+        if finish <= entry.target or board.fleet.retry(function, now, entry.target):
             board.put([entry], function, now)
             return
         # Sent again when the workers have that much less to do, it could be done; not, if it is too long by itself.

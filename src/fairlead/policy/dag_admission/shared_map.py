@@ -32,9 +32,9 @@ class SharedMap:
                 member = within.start + int(self._rng.integers(count)) if count else 0
                 for stage, way in zip(dag.workflow.stages, dag.placement(member), strict=True):
                     profile = view.profile(way.function)
-                    seconds = way.cold_s + profile.latency_s(way.configuration, way.kind)
+                    run_s = profile.latency_s(way.configuration, way.kind)
                     cost_usd = profile.cost_usd(way.configuration, way.kind)
-                    drawn = ResourceType(way.kind, way.configuration, seconds, cost_usd)
+                    drawn = ResourceType(way.kind, way.configuration, way.cold_s, run_s, cost_usd)
                     self._types[request.workflow, stage.name] = (drawn,)
         yield from self._queue.starts(view)
 

@@ -112,7 +112,9 @@ def free_list(view: View) -> list[Spot]:
     devices are at the head, in order of declaration. The vCPUs of nodes follow, the emptiest node first.
     """
     devices = sorted(view.devices(), key=lambda device: (device.last_release, device.last_start))
-    hosts = sorted((node.name for node in view.nodes if node.vcpus), key=view.load)
+    hosts = [node.name for node in view.nodes if node.vcpus]
+    if len(hosts) > 1:
+        hosts.sort(key=view.load)
     return [Spot(device.node, device.device) for device in devices] + [Spot(name, None) for name in hosts]
 
 
@@ -140,8 +142,10 @@ def instances_on(view: View, functions: Iterable[str], spot: Spot) -> list[Insta
 
 def heads(view: View) -> list[Invocation]:
     """The oldest waiting invocation of each (workflow, function), oldest first."""
-    found = [next(view.by_ready(workflow, function)) for workflow, function in view.queues()]
-    return sorted(found, key=lambda invocation: (invocation.ready, invocation.id))
+    found = [head for queue in view.queues() if (head := view.oldest(*queue)) is not None]
+    if len(found) > 1:
+        found.sort(key=lambda invocation: (invocation.ready, invocation.id))
+    return found
 
 
 def last_arrivals(arrivals: Sequence[tuple[float, str]] | None) -> dict[str, float]:

@@ -68,7 +68,7 @@ class Exclusive(Policy):
         up = self._devices.up(view)
         self._deal(up)
         self._house_all(view, up)
-        if self.stealing and view.now > self._compared:
+        if self.stealing and len(up) > 1 and view.now > self._compared:
             self._compared = view.now
             self._steal(view, up, _waiting(view))
         while (found := self._next(view, up)) is not None:

@@ -16,7 +16,9 @@ authors' code; the paper's text was not at hand.
   one that becomes free when its jobs end, which gets no new ones until then.
 * A device is taken for each invocation that waits and has none on its way, clients in the order of their oldest.
 * A client asks for a device only if what waits could start there now, or once what runs there has ended.
-* The workers of a lost node are gone. The vCPUs of a node count as a device, for what needs no accelerator.
+* The workers of a lost node are gone.
+* vCPUs have no owner: what no accelerator can hold starts on any node with room, the oldest first, and kills nothing.
+  There all functions need a GPU; a process that needs none can stay beside those of other clients.
 """
 
 from collections import Counter
@@ -79,34 +81,35 @@ class ExclusivePool(Policy):
             del self._heir[spot]
 
     def _next(self, view: View, up: list[Spot]) -> tuple[Free, Invocation] | None:
-        """The oldest that can start on a device of its client, and where; nothing overtakes within a client."""
-        closed: set[tuple[str, Spot]] = set()
+        """The oldest that can start on a device of its client or on vCPUs, and where.
+
+        Nothing overtakes within a client, nor on the vCPUs of a node.
+        """
+        closed: set[tuple[str, Spot]] = set()  # by client, or "" for vCPUs
         for head in heads(view):
-            client = head.workflow
             own = [
                 spot
-                for spot in up
-                if self._owner.get(spot) == client
-                and spot not in self._heir
-                and (client, spot) not in closed
-                and self._devices.configuration(head.function, spot) is not None
+                for spot in self._able(head.function, up)
+                if spot.device is None or (self._owner.get(spot) == head.workflow and spot not in self._heir)
             ]
-            free = self._devices.first_free(view, head.function, own)
+            lines = [("" if spot.device is None else head.workflow, spot) for spot in own]
+            free = self._devices.first_free(view, head.function, [line[1] for line in lines if line not in closed])
             if free is not None:
                 return free, head
-            closed.update((client, spot) for spot in own)
+            closed.update(lines)
         return None
+
+    def _able(self, function: str, up: list[Spot]) -> list[Spot]:
+        """The devices that could hold a function; vCPUs only where no accelerator can."""
+        able = [spot for spot in up if self._devices.configuration(function, spot) is not None]
+        return [spot for spot in able if spot.device is not None] or able
 
     def _acquire(self, view: View, up: list[Spot]) -> bool:
         """Get a device for the oldest that waits in vain, or see to it that one is on its way; False if none can be."""
         claimed: dict[str, set[Spot]] = {}  # what an older one of the same client waits for
         for head in heads(view):
             taken = claimed.setdefault(head.workflow, set())
-            able = [
-                spot
-                for spot in up
-                if spot not in taken and self._devices.configuration(head.function, spot) is not None
-            ]
+            able = [spot for spot in self._able(head.function, up) if spot.device is not None and spot not in taken]
             taken.update(able)
             coming = sum(self._heir.get(spot) == head.workflow for spot in able)
             if view.waiting(head.workflow, head.function) > coming and (

@@ -89,8 +89,9 @@ class MqfqSticky(Policy):
 
     def decide(self, view: View) -> Iterator[Action]:
         up = self._devices.up(view)
-        self._welcome(view, up)
-        while (best := self._best(view, up)) is not None:
+        waiting = self._heads(view, up)
+        self._welcome(waiting)
+        while (best := self._best(view, up, waiting)) is not None:
             head, free = best
             function = head.function
             if not view.is_warm(function, free.configuration, free.spot.node, free.spot.device):
@@ -100,8 +101,9 @@ class MqfqSticky(Policy):
             if view.is_waiting(head):
                 return  # it was not carried out
             self._serve(view, head)
+            waiting = self._heads(view, up)
         if self.prefetch:
-            yield from self._load_ahead(view, up)
+            yield from self._load_ahead(view, up, waiting)
 
     # --- whose turn it is --------------------------------------------------------------------------------------
 
@@ -113,9 +115,8 @@ class MqfqSticky(Policy):
                 found.setdefault(head.function, head)
         return found
 
-    def _welcome(self, view: View, up: list[Spot]) -> None:
+    def _welcome(self, waiting: dict[str, Invocation]) -> None:
         """Let queues that return begin at the virtual time: what they did not use is gone."""
-        waiting = self._heads(view, up)
         stayed = [self._flows[function].tag_s for function in waiting if self._flows[function].is_waiting]
         self._virtual_s = max(self._virtual_s, min(stayed, default=0.0))
         for function, flow in self._flows.items():
@@ -123,19 +124,19 @@ class MqfqSticky(Policy):
                 flow.tag_s = max(flow.tag_s, self._virtual_s)
             flow.is_waiting = function in waiting
 
-    def _best(self, view: View, up: list[Spot]) -> tuple[Invocation, Free] | None:
+    def _best(self, view: View, up: list[Spot], waiting: dict[str, Invocation]) -> tuple[Invocation, Free] | None:
         """The queue and device to start next: warm ones first, then the least tag; None if none may start."""
-        waiting = self._heads(view, up)
         if not waiting:
             return None
         tags = {function: self._flows[function].tag_s for function in waiting}
         self._virtual_s = max(self._virtual_s, min(tags.values()))
         free = {function: {f.spot: f for f in self._devices.free(view, function, up)} for function in waiting}
-        least = self._least(view, up, tags, free)
+        is_even = max(tags.values()) - min(tags.values()) <= self.window_s  # then none is ahead on any device
+        least = {} if is_even else self._least(view, up, tags, free)
         chosen: dict[tuple[bool, float, int, str], list[Free]] = {}  # the devices of one queue, warm or not
         for function, frees in free.items():
             for spot, one in frees.items():
-                if tags[function] - least[spot] <= self.window_s:
+                if is_even or tags[function] - least[spot] <= self.window_s:
                     is_cold = not view.is_warm(function, one.configuration, spot.node, spot.device)
                     chosen.setdefault((is_cold, tags[function], self._rank[function], function), []).append(one)
         if not chosen:
@@ -227,14 +228,16 @@ class MqfqSticky(Policy):
         keeps_slice = not instance.is_idle or function.idle_holds == "slice"
         return function.device_memory_gb, instance.vgpus if keeps_slice else 0.0
 
-    def _load_ahead(self, view: View, up: list[Spot]) -> Iterator[Action]:
+    def _load_ahead(self, view: View, up: list[Spot], waiting: dict[str, Invocation]) -> Iterator[Action]:
         """Load the models of active queues that are nowhere, on accelerators that nobody waits for."""
-        waiting = self._heads(view, up)
+        accelerators = [spot for spot in up if spot.device is not None]
+        if not accelerators:
+            return
         for function in self._flows:
             is_kernel = bool(self._functions[function].buffers)  # the system manages their memory
             if function in waiting or is_kernel or not self._is_expected(view, function) or view.instances(function):
                 continue
-            for free in self._devices.free(view, function, [spot for spot in up if spot.device is not None]):
+            for free in self._devices.free(view, function, accelerators):
                 is_wanted = any(self._devices.configuration(other, free.spot) is not None for other in waiting)
                 if not is_wanted and max(self._short(view, function, free)) <= 0:
                     yield Warm(function, free.configuration, free.spot.node, free.spot.device)

@@ -34,11 +34,14 @@ class RoundRobin(Policy):
     def prepare(self, site: Site, rng: np.random.Generator) -> None:
         self._devices = Devices(site)
         self._known = list(self._devices.declared)
+        self._cycles: dict[str, tuple[Spot, ...]] = {}  # by function: the devices that can hold it
         self._next: dict[tuple[Spot, ...], int] = {}  # by cycle: position of the next device
 
     def decide(self, view: View) -> Iterator[Action]:
         up = set(self._devices.up(view))
-        self._known += sorted(up.difference(self._known), key=str)  # nodes that joined
+        if not up.issubset(self._known):
+            self._known += sorted(up.difference(self._known), key=str)  # nodes that joined
+            self._cycles.clear()
         unheld: set[str] = set()
         for invocation in oldest_first(view, unheld):
             cycle = self._cycle(invocation.function)
@@ -53,7 +56,10 @@ class RoundRobin(Policy):
             self._next[cycle] = (position + 1) % len(cycle)
 
     def _cycle(self, function: str) -> tuple[Spot, ...]:
-        return tuple(spot for spot in self._known if self._devices.configuration(function, spot) is not None)
+        if function not in self._cycles:
+            able = (spot for spot in self._known if self._devices.configuration(function, spot) is not None)
+            self._cycles[function] = tuple(able)
+        return self._cycles[function]
 
     def _turn(self, view: View, function: str, cycle: tuple[Spot, ...], up: set[Spot]) -> tuple[Free, int] | None:
         """The device whose turn it is, with its position; None while it has to be waited for."""

@@ -15,12 +15,18 @@ from fairlead.profile import Estimate
 
 
 class ResourceType(NamedTuple):
-    """A way to run a function. `seconds` is a cold start and the run, with no wait; `cost_usd` is that of the run."""
+    """A way to run a function; `cost_usd` is that of the run, without the cold start."""
 
     kind: str
     configuration: Configuration
-    seconds: float
+    cold_s: float
+    run_s: float
     cost_usd: float
+
+    @property
+    def seconds(self) -> float:
+        """A cold start and the run, with no wait."""
+        return self.cold_s + self.run_s
 
     @property
     def queue(self) -> tuple[str, bool]:
@@ -36,9 +42,9 @@ def types_of(function: Function, profile: Estimate, cluster: Cluster) -> tuple[R
         if configuration.batch > least:
             continue
         for kind in {node.kind: None for node in cluster.nodes if slots(node, function, configuration)}:
-            seconds = profile.cold_start_s(kind) + profile.latency_s(configuration, kind)
-            found = ResourceType(kind, configuration, seconds, profile.cost_usd(configuration, kind))
-            if seconds < inf and (kind not in best or _rank(found) < _rank(best[kind])):
+            cold_s, run_s = profile.cold_start_s(kind), profile.latency_s(configuration, kind)
+            found = ResourceType(kind, configuration, cold_s, run_s, profile.cost_usd(configuration, kind))
+            if found.seconds < inf and (kind not in best or _rank(found) < _rank(best[kind])):
                 best[kind] = found
     return tuple(sorted(best.values(), key=_rank))
 
