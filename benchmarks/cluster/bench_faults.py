@@ -28,10 +28,9 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks" / "live"))
-sys.path.insert(0, str(ROOT / "tests" / "live"))
-sys.path.insert(0, str(ROOT / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "live"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "live"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from agent_processes import Load, answered_twice, kill_gateway
 from faults import BEFORE_S, Fault, accounts, judge, say, table, verdict
@@ -121,7 +120,7 @@ def served(folder: Path, gcs: str) -> Iterator[RayServed]:
     if gcs == "rocksdb":
         (folder / "gcs").mkdir()
         os.environ |= {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(folder / "gcs")}
-    prepare(ROOT)
+    prepare()
     with raylets(head={"num_cpus": 2, "_system_config": {}}, others=({"num_cpus": 2},) * 2) as cluster:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray has set one of its own
         with serving_on(cluster, folder, code=CODE) as gateway:

@@ -21,9 +21,9 @@ app.workflow("task", work, slo="60s", example="x")
 USERS = 32
 
 
-def prepare(root: Path) -> None:
+def prepare() -> None:
     """Have agents and instances, which raylets start, find this source."""
-    os.environ["PYTHONPATH"] = str(root / "src")
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2] / "src")
 
 
 def capacity_rps(made: Watched, duration_s: float = 6.0) -> float:

@@ -1,6 +1,6 @@
 """A real Ray cluster on this machine for tests: a head and two more raylets, ended whatever happens.
 
-`serving_on` runs `fairlead serve` on it. `RayNode` has the processes of one of its nodes, which can be killed and frozen.
+`serving_on` runs `fairlead serve` on it. `RayNode` has the processes of a node, which can be killed and frozen.
 """
 
 import os

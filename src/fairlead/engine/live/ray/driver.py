@@ -150,7 +150,7 @@ class Driver:
         bundle = reserved(node, self._order.share)
         if not bundle:
             if node.total.get("CPU"):
-                self._complain(node, "others hold its CPUs; it is used when some are free")
+                self._complain(node, "none of its CPUs is free; it is used when some are")
             return
         try:
             order = self._line(node, bundle)
@@ -305,7 +305,8 @@ def main(gateway: int) -> int:
     """Serve the gateway of this process id until it is gone."""
     die_with(gateway)
     out = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what Ray prints is no message
+    with open(os.devnull, "wb") as nowhere:  # Ray prints pages of a raylet's own log when one has died
+        os.dup2(nowhere.fileno(), 1)
 
     def tell(message: say.FromDriver) -> None:
         out.write(say.line_of(message))
