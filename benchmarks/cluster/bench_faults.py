@@ -123,7 +123,7 @@ def served(folder: Path, gcs: str) -> Iterator[RayServed]:
     prepare()
     with raylets(head={"num_cpus": 2, "_system_config": {}}, others=({"num_cpus": 2},) * 2) as cluster:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ray has set one of its own
-        with serving_on(cluster, folder, code=CODE) as gateway:
+        with serving_on(cluster.address, folder, code=CODE) as gateway:
             yield RayServed(cluster, gateway)
 
 

@@ -148,11 +148,11 @@ class RayServed(Watched):
 
 
 @contextmanager
-def serving_on(cluster: Raylets, folder, *more: str, code: str):
-    """An app on the cluster, served; its agents are gone afterwards."""
-    host = cluster.address.partition(":")[0]
+def serving_on(address: str, folder, *more: str, code: str):
+    """An app on the cluster at an address, served; its agents are gone afterwards."""
+    host = address.partition(":")[0]
     app = write_app(folder / "app.py", code)
-    options = ("--backend", "ray", "--address", cluster.address, "--agents-listen", f"{host}:0", *more)
+    options = ("--backend", "ray", "--address", address, "--agents-listen", f"{host}:0", *more)
     made = Serving(app, folder / "state", *options)
     try:
         yield made.wait_until_serving()

@@ -42,7 +42,7 @@ def cluster():
 
 @pytest.fixture
 def served(cluster, tmp_path):
-    with serving_on(cluster, tmp_path, code=APP) as made:
+    with serving_on(cluster.address, tmp_path, code=APP) as made:
         yield made
 
 
@@ -113,7 +113,7 @@ def test_serving_goes_on_while_rays_own_state_is_gone(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_gcs_storage", "rocksdb")
     monkeypatch.setenv("RAY_gcs_storage_path", str(tmp_path / "gcs"))
     (tmp_path / "gcs").mkdir()
-    with raylets(others=({},)) as made, serving_on(made, tmp_path, code=APP) as served:
+    with raylets(others=({},)) as made, serving_on(made.address, tmp_path, code=APP) as served:
         assert len(nodes(served)) == 2
         made.kill_gcs()
         until = time.monotonic() + 8
@@ -152,7 +152,7 @@ def test_instances_run_with_the_requirements_of_the_app(tmp_path):
     code += 'app.workflow("extra", extra)\n'
     with (
         raylets(others=()) as made,
-        serving_on(made, tmp_path, "--ray-pip", str(tmp_path / "requirements.txt"), code=code) as served,
+        serving_on(made.address, tmp_path, "--ray-pip", str(tmp_path / "requirements.txt"), code=code) as served,
     ):
         assert served.call("extra", 1).json["output"] == 42
 

@@ -42,6 +42,7 @@ class _Kept:
         self.ray = node
         self.node = node_of(node, bundle)
         self.bundle = bundle
+        self.template = (bundle, selector_of(node))  # what an autoscaler is asked for, for this node to stay
         self.actor = actor
         self.over = actor.over.remote()
         self.began = monotonic()
@@ -74,7 +75,7 @@ class Driver:
         self._not_before: dict[str, float] = {}
         self._holds: dict[str, _Held] = {}
         self._wanted: list[tuple[dict[str, float], dict[str, str]]] = []  # nodes that were asked of the autoscaler
-        self._templates: dict[str, tuple[dict[str, float], dict[str, str]]] = {}  # by kind
+        self._templates: dict[str, tuple[dict[str, float], dict[str, str]]] = {}  # by kind: of its largest node
         self._told: tuple[object, ...] | None = None
         self._complaints: set[str] = set()
 
@@ -176,7 +177,9 @@ class Driver:
 
     def _keep(self, node: RayNode, bundle: dict[str, float], actor: "ray.actor.ActorHandle") -> None:
         kept = self._kept[node.id] = _Kept(node, bundle, actor)
-        self._templates[kept.node.kind] = (bundle, selector_of(node))
+        known = self._templates.get(kept.node.kind)
+        if known is None or known[0]["CPU"] < bundle["CPU"]:
+            self._templates[kept.node.kind] = kept.template
 
     def _is_current(self, actor: "ray.actor.ActorHandle", node: RayNode, bundle: dict[str, float]) -> bool:
         if self._order.share.by_instance:
@@ -235,7 +238,7 @@ class Driver:
         """Tell the autoscaler how many nodes there should be: its request holds until the next one."""
         if not self._wanted:
             return
-        kept = [self._templates[one.node.kind] for one in self._kept.values() if one.node.name not in self._left]
+        kept = [one.template for one in self._kept.values() if one.node.name not in self._left]
         asked = [*kept, *self._wanted[: max(0, len(self._wanted) - len(self._left))]]
         labels = [selector for _, selector in asked]
         bundles = [{name: amount for name, amount in bundle.items() if name != "memory"} for bundle, _ in asked]
