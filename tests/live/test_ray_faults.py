@@ -86,8 +86,9 @@ def test_a_function_that_fits_only_the_larger_of_two_unlabelled_nodes_runs_there
     """The head has two CPUs and the other four; both are of the kind `cpu`, and the function takes three."""
     with (
         raylets(head={"num_cpus": 2}, others=({"num_cpus": 4},)) as cluster,
-        serving_on(cluster.address, tmp_path, code=LARGE) as served,
+        serving_on(cluster.address, tmp_path, "--grow", "worker=1..2", code=LARGE) as served,
     ):
+        assert "demo: --grow worker has no effect: no node is of this kind; the kinds are cpu" in served.err
         found = served.ask("GET", "/v1/nodes").json["nodes"]
         assert sorted((node["kind"], node["vcpus"]) for node in found) == [("cpu", 2.0), ("cpu", 4.0)]
         assert served.call("work", 1).json["output"][1] in cluster.nodes[1].instances

@@ -41,7 +41,6 @@ class _Kept:
     def __init__(self, node: RayNode, bundle: dict[str, float], actor: "ray.actor.ActorHandle") -> None:
         self.ray = node
         self.node = node_of(node, bundle)
-        self.bundle = bundle
         self.template = (bundle, selector_of(node))  # what an autoscaler is asked for, for this node to stay
         self.actor = actor
         self.over = actor.over.remote()
