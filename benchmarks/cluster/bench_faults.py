@@ -200,7 +200,7 @@ FAULTS: dict[str, Callable[[RayServed, Fault], None]] = {
     "kill -9 of an agent": kill_agent,
     "kill -9 of a raylet, a new one": kill_raylet,
     "a node is frozen for 8 s": freeze,
-    "kill -9 of the GCS, back after 5 s": kill_gcs,
+    "kill -9 of the GCS, for 5 s": kill_gcs,
     "kill -9 of the gateway": kill_the_gateway,
 }
 

@@ -4,7 +4,8 @@
 environment that has Fairlead and Ray. The app is that of bench_faults.py: 50 ms of sleep, an objective of 0.5 s.
 
 - join: three raylets with two CPUs each are offered 150 % of their capacity, and a fourth is started. The time counts
-  from then until goodput is at 95 % of the new capacity, four thirds of the measured one, in three windows of a second.
+  from then until goodput is at 95 % of the new capacity, four thirds of the measured one, in three windows of a second,
+  and ends with the first of them.
 - leave: that node is drained under 60 % of the new capacity, half of it asynchronous. No accepted request may be lost.
 - grow: a cluster with Ray's own autoscaler and its fake provider of machines, which starts raylets here. The policy has
   `--grow`; it asks for nodes when the load goes from 40 to 150 % of the capacity, and gives them back afterwards.
@@ -28,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 from agent_processes import Load, Watched, answered_twice
 from autoscaled import autoscaled
 from faults import percent, say, shown
-from faulty_app import CODE, SLO_S, capacity_rps, prepare
+from faulty_app import CODE, SLEEP_S, SLO_S, capacity_rps, prepare
 from processes import adopt_orphans
 from ray_cluster import RayServed, raylets, serving_on
 from serving import wait_for
@@ -63,11 +64,11 @@ class Course:
         return now
 
     def goodput_s(self, since: float, level: float) -> float | None:
-        """Seconds until goodput is at a level for three windows of a second."""
+        """Seconds until goodput is at a level for three windows of a second: the end of the first of them."""
         at = since
         while at + 3 <= max((due for due, _ in self.load.sent), default=since):
             if all(self.load.goodput(at + n, at + n + 1) >= level for n in range(3)):
-                return at - since
+                return at + 1 - since
             at += 0.25
         return None
 
@@ -139,14 +140,13 @@ def grow(folder: Path) -> tuple[list[Course], Found]:
         made = Watched()
         made.served = served
         wait_for(lambda: len(made.nodes) == 2, 60)  # the head, and the first worker
-        capacity = capacity_rps(made)
-        say(f"capacity {capacity:.1f}/s")
+        capacity = 3 / SLEEP_S  # of three vCPUs; a closed loop that measures it would make the cluster grow
         course = Course("the policy grows and shrinks the cluster", made, LOW * capacity, 0.1 * capacity)
         with course.load.running():
             time.sleep(10.0)
             raised = course.mark(f"the load rises to {HIGH:.0%}")
             course.load.rate = HIGH * capacity
-            wait_for(lambda: len(made.nodes) == 3, 120, lambda: served.err)
+            wait_for(lambda: len(made.nodes) > 2, 120, lambda: served.err)
             joined = course.mark("a node has joined")
             time.sleep(20.0)
             full = len(made.nodes)

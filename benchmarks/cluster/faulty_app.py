@@ -8,11 +8,11 @@ from pathlib import Path
 
 from agent_processes import Watched
 
-SLO_S = 0.5
+SLO_S, SLEEP_S = 0.5, 0.05
 CODE = f"""
 @app.function
 def work(key):
-    time.sleep(0.05)
+    time.sleep({SLEEP_S})
     return [key, os.getpid()]
 
 app.workflow("work", work, slo="{SLO_S}s", example="x")
