@@ -179,6 +179,7 @@ def main() -> int:
     options = parser.parse_args()
     adopt_orphans()
     prepare()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left behind
     missed: list[str] = []
     written: dict[str, object] = {}
     for part in options.only or PARTS:
