@@ -102,10 +102,10 @@ def test_a_policy_grows_the_cluster_under_load_and_shrinks_it_afterwards(tmp_pat
             made = Watched()
             made.served = served
             wait_for(lambda: len(made.nodes) == 2, 60, lambda: served.err)
-            load = Load(made, 150.0, 2.0, async_workflow="task", threads=128)
+            load = Load(made, 120.0, 2.0, async_workflow="task", threads=128)
             with load.running():
                 wait_for(lambda: len(made.nodes) == 3, 120, lambda: served.err)
                 load.rate = 5.0
-                wait_for(lambda: len(made.nodes) == 2, 180, lambda: served.err)
+                wait_for(lambda: len(made.nodes) == 2, 400, lambda: served.err)
             assert completed(load)
         check(load, tmp_path / "state")
