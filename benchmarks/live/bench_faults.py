@@ -18,7 +18,7 @@ import json
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from os import getloadavg
 from pathlib import Path
 
@@ -26,24 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "live"))
 
 from agent_processes import Cluster, Load, answered_twice, cluster, kill_gateway
+from faults import BEFORE_S, Fault, accounts, judge, say, table, verdict
 from serving import wait_for
-
-LOSS_S, RECOVERY_S, ANSWER_S = 2.0, 5.0, 2.0
-BEFORE_S = 5.0  # over which the level is taken
-TOLERANCE = 0.05
-
-
-@dataclass
-class Fault:
-    """One fault, and what followed."""
-
-    kind: str
-    at: float
-    level: float | None = None
-    corrected_s: float | None = None
-    recovered_s: float | None = None
-    adopted: str = ""
-    waited_s: float | None = None  # for a CPU that other programs used, of a gateway that started
 
 
 def main() -> int:
@@ -63,10 +47,7 @@ def main() -> int:
             for number in range(options.rounds):
                 say(f"round {number + 1} of {options.rounds}")
                 faults += one_round(made, options.settle)
-        for fault in faults:
-            fault.level = load.attainment(fault.at - BEFORE_S, fault.at)
-            if fault.level is not None:
-                fault.recovered_s = load.recovery_s(fault.at, fault.level - TOLERANCE)
+        judge(faults, load)
         load.accepted += made.lingering
         ends = load.ends()
         lost = [id for id in load.accepted if ends.get(id) != "completed"]
@@ -77,18 +58,12 @@ def main() -> int:
         f"\nload average before {load_before:.1f}, after {getloadavg()[0]:.1f}; {len(load.sent)} synchronous requests"
     )
     print(table(faults))
-    print(f"\naccepted asynchronous requests   {len(load.accepted)}")
-    print(f"lost                             {len(lost)}")
-    print(f"twice or unended in the journal  {len(twice)}")
-    print(f"late answers dropped, at least   {late}")
+    print(f"\n{accounts(load, lost, twice, late)}")
     if options.json is not None:
         options.json.write_text(
             json.dumps({"faults": [asdict(fault) for fault in faults], "lost": lost, "twice": twice})
         )
-    missed = [f"{len(lost)} lost, {len(twice)} twice"] if lost or twice else []
-    missed += [f"{fault.kind}: {what}" for fault in faults for what in misses(fault)]
-    print("\n" + ("\n".join(f"MISSED {line}" for line in missed) or "every bar is met"))
-    return 1 if missed else 0
+    return verdict(faults, lost, twice)
 
 
 def one_round(made: Cluster, settle_s: float) -> list[Fault]:
@@ -128,45 +103,6 @@ def one_round(made: Cluster, settle_s: float) -> list[Fault]:
     faults[-1].waited_s = restart.waited_s
     time.sleep(settle_s)
     return faults
-
-
-def misses(fault: Fault) -> list[str]:
-    """The bars that a fault missed."""
-    found = []
-    corrected_s = fault.corrected_s or 0.0
-    if fault.adopted:
-        if corrected_s > ANSWER_S:
-            found.append(f"the first answer came after {corrected_s:.2f} s")
-        kept, _, before = fault.adopted.partition(" of ")
-        if kept != before:
-            found.append(f"{fault.adopted} instances were adopted")
-    elif corrected_s > LOSS_S:
-        found.append(f"capacity was corrected after {corrected_s:.2f} s")
-    if fault.recovered_s is None or fault.recovered_s > RECOVERY_S:
-        found.append(f"attainment was back after {shown(fault.recovered_s)} s")
-    return found
-
-
-def table(faults: list[Fault]) -> str:
-    lines = [
-        "| fault | attainment before | corrected, or first answer (s) | of it, waited for a CPU (s) "
-        "| attainment back (s) | adopted |",
-        "|---|---|---|---|---|---|",
-    ]
-    for fault in faults:
-        level = "-" if fault.level is None else f"{100 * fault.level:.1f} %"
-        corrected, recovered = shown(fault.corrected_s), shown(fault.recovered_s)
-        waited = "-" if fault.waited_s is None else shown(fault.waited_s)
-        lines.append(f"| {fault.kind} | {level} | {corrected} | {waited} | {recovered} | {fault.adopted or '-'} |")
-    return "\n".join(lines)
-
-
-def shown(seconds: float | None) -> str:
-    return "never" if seconds is None else f"{seconds:.2f}"
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
+from math import inf
 from pathlib import Path
 
 from serving import Serving, children, command, descendants, is_alive, journal_rows, kill, wait_for, write_app
@@ -167,7 +169,35 @@ class AgentProcess:
         self.proxy.close()
 
 
-class Cluster:
+class Watched:
+    """A gateway on several nodes, and what it knows of them."""
+
+    served: Serving
+
+    @property
+    def nodes(self) -> set[str]:
+        """The nodes that the gateway counts on."""
+        (app,) = self.served.ask("GET", "/v1/status").json["apps"]
+        return {node["name"] for node in app["nodes"]}
+
+    @property
+    def instances(self) -> dict[int, str]:
+        """By process id: the node of an instance."""
+        raise NotImplementedError
+
+    @property
+    def late_answers(self) -> int:
+        """Answers that were dropped because of their generation, as far as the log tells; not less."""
+        return max(map(int, re.findall(r"was dropped \((\d+) so far\)", self.served.err)), default=0)
+
+    def wait_for_loss(self, name: str, limit_s: float) -> float:
+        """Seconds until the gateway does not count on a node any more."""
+        began = time.monotonic()
+        wait_for(lambda: name not in self.nodes, limit_s, lambda: f"{name} is still counted on: {self.served.err}")
+        return time.monotonic() - began
+
+
+class Cluster(Watched):
     """A gateway and its agents."""
 
     def __init__(self, folder: Path, agents: Sequence[str], *options: str, code: str = APP) -> None:
@@ -192,12 +222,6 @@ class Cluster:
             raise
 
     @property
-    def nodes(self) -> set[str]:
-        """The nodes that the gateway counts on."""
-        (app,) = self.served.ask("GET", "/v1/status").json["apps"]
-        return {node["name"] for node in app["nodes"]}
-
-    @property
     def instances(self) -> dict[int, str]:
         """By process id: the node of an instance."""
         return {pid: agent.name for agent in self.agents.values() for pid in agent.instances}
@@ -213,17 +237,6 @@ class Cluster:
         agent = self.agents[self.instances[int(noted.read_text().split()[-1])]]
         agent.freeze()
         return agent
-
-    @property
-    def late_answers(self) -> int:
-        """Answers that were dropped because of their generation, as far as the log tells; not less."""
-        return max(map(int, re.findall(r"was dropped \((\d+) so far\)", self.served.err)), default=0)
-
-    def wait_for_loss(self, name: str, limit_s: float) -> float:
-        """Seconds until the gateway does not count on a node any more."""
-        began = time.monotonic()
-        wait_for(lambda: name not in self.nodes, limit_s, lambda: f"{name} is still counted on: {self.served.err}")
-        return time.monotonic() - began
 
     def end(self) -> None:
         for agent in self.agents.values():
@@ -242,21 +255,27 @@ def cluster(folder: Path, agents: Sequence[str] = ("a", "b", "c"), *options: str
 
 @dataclass
 class Load:
-    """Synchronous and asynchronous requests at a steady rate, and what became of them."""
+    """Synchronous and asynchronous requests at a steady rate, and what became of them.
 
-    cluster: Cluster
+    The rates may be changed meanwhile. Requests begin when they are due, also where earlier ones have no answer yet.
+    """
+
+    cluster: Watched
     rate: float
     async_rate: float
-    sent: list[tuple[float, bool]] = field(default_factory=list)  # of synchronous requests: when, and whether in time
+    async_workflow: str = "work"
+    slo_s: float = inf  # from when a request is due, as its client sees it; the gateway counts from its arrival
+    threads: int = 32
+    sent: list[tuple[float, bool]] = field(default_factory=list)  # of synchronous requests: due, and whether in time
     accepted: list[str] = field(default_factory=list)  # ids of asynchronous requests
     _stop: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
     def running(self) -> Iterator["Load"]:
-        with ThreadPoolExecutor(32) as pool:
+        with ThreadPoolExecutor(self.threads) as pool:
             threads = [
-                threading.Thread(target=self._pace, args=(pool, self.rate, self._call)),
-                threading.Thread(target=self._pace, args=(pool, self.async_rate, self._send)),
+                threading.Thread(target=self._pace, args=(pool, lambda: self.rate, self._call)),
+                threading.Thread(target=self._pace, args=(pool, lambda: self.async_rate, self._send)),
             ]
             for thread in threads:
                 thread.start()
@@ -272,6 +291,10 @@ class Load:
         found = [is_in_time for at, is_in_time in list(self.sent) if begin <= at < end]
         return sum(found) / len(found) if found else None
 
+    def goodput(self, begin: float, end: float) -> float:
+        """Synchronous requests per second that were sent in this time and answered in time."""
+        return sum(is_in_time for at, is_in_time in list(self.sent) if begin <= at < end) / (end - begin)
+
     def recovery_s(self, fault: float, level: float, window_s: float = 1.0) -> float | None:
         """Seconds from a fault until attainment is at its level again, and stays there for three windows."""
         last = max((at for at, _ in list(self.sent)), default=fault)
@@ -283,25 +306,25 @@ class Load:
             at += window_s / 4
         return None
 
-    def _pace(self, pool: ThreadPoolExecutor, rate: float, act) -> None:
+    def _pace(self, pool: ThreadPoolExecutor, rate, act) -> None:
         number, due = 0, time.monotonic()
-        while rate and not self._stop.is_set():
-            pool.submit(act, number)
+        while rate() and not self._stop.is_set():
+            pool.submit(act, number, due)
             number += 1
-            due += 1 / rate
+            due += 1 / rate()
             self._stop.wait(max(0.0, due - time.monotonic()))
 
-    def _call(self, number: int) -> None:
-        at = time.monotonic()
+    def _call(self, number: int, due: float) -> None:
         try:
             reply = self.cluster.served.call("work", f"s{number}", timeout_s=20)
-            self.sent.append((at, reply.status == 200 and reply.json["in_time"]))
+            is_in_time = reply.status == 200 and reply.json["in_time"] and time.monotonic() <= due + self.slo_s
+            self.sent.append((due, is_in_time))
         except (OSError, HTTPException):
-            self.sent.append((at, False))
+            self.sent.append((due, False))
 
-    def _send(self, number: int) -> None:
+    def _send(self, number: int, due: float) -> None:
         try:
-            reply = self.cluster.served.send("work", f"a{number}", timeout_s=20)
+            reply = self.cluster.served.send(self.async_workflow, f"a{number}", timeout_s=20)
         except (OSError, HTTPException):
             return
         if reply.status == 202:
@@ -319,9 +342,10 @@ class Load:
 
 def answered_twice(state: Path, accepted: Sequence[str]) -> list[str]:
     """Ids that a journal has more than once, or of which it has no end. The gateway must have ended."""
-    rows = [row for row in journal_rows(state) if row[0] in set(accepted)]
-    ids = [row[0] for row in rows]
-    return sorted({id for id in ids if ids.count(id) > 1} | {row[0] for row in rows if row[3] is None})
+    known = set(accepted)
+    rows = [row for row in journal_rows(state) if row[0] in known]
+    counts = Counter(row[0] for row in rows)
+    return sorted({id for id, count in counts.items() if count > 1} | {row[0] for row in rows if row[3] is None})
 
 
 @dataclass(frozen=True)
@@ -339,7 +363,7 @@ class Restart:
     after: dict[int, str]
 
 
-def kill_gateway(made: Cluster) -> Restart:
+def kill_gateway(made: Watched) -> Restart:
     """Kill the gateway, and wait until its successor answers."""
     before = made.instances
     gateway = made.served.serving_gateway

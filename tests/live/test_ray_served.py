@@ -7,10 +7,10 @@ import subprocess
 import sys
 import time
 import zipfile
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
-from ray_cluster import raylets
+from ray_cluster import agents, raylets, serving_on
 from serving import Serving, command, descendants, is_alive, kill, wait_for, write_app
 
 pytestmark = pytest.mark.ray
@@ -31,7 +31,6 @@ def count(text):
 app.workflow("work", work, slo="5s")
 app.workflow("size", make >> count, slo="5s")
 """
-AGENT = "fairlead.engine.live.ray.agent"
 SLOW = {"labels": {"fairlead.io/kind": "slow", "fairlead.io/speed": "0.5"}}
 
 
@@ -43,28 +42,8 @@ def cluster():
 
 @pytest.fixture
 def served(cluster, tmp_path):
-    with serving_on(cluster, tmp_path) as made:
+    with serving_on(cluster.address, tmp_path, code=APP) as made:
         yield made
-
-
-@contextmanager
-def serving_on(cluster, tmp_path, *more: str, code: str = APP):
-    host = cluster.address.partition(":")[0]
-    app = write_app(tmp_path / "app.py", code)
-    options = ("--backend", "ray", "--address", cluster.address, "--agents-listen", f"{host}:0", *more)
-    made = Serving(app, tmp_path / "state", *options)
-    try:
-        yield made.wait_until_serving()
-    finally:
-        with suppress(subprocess.TimeoutExpired):
-            made.stop()
-        made.end()
-        wait_for(lambda: not agents(), 150, lambda: f"agents are left: {agents()}")
-
-
-def agents() -> list[int]:
-    """The agents of this test's raylets."""
-    return [pid for pid in descendants(os.getpid()) if AGENT in command(pid)]
 
 
 def nodes(served: Serving) -> dict[str, str]:
@@ -134,7 +113,7 @@ def test_serving_goes_on_while_rays_own_state_is_gone(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_gcs_storage", "rocksdb")
     monkeypatch.setenv("RAY_gcs_storage_path", str(tmp_path / "gcs"))
     (tmp_path / "gcs").mkdir()
-    with raylets(others=({},)) as made, serving_on(made, tmp_path) as served:
+    with raylets(others=({},)) as made, serving_on(made.address, tmp_path, code=APP) as served:
         assert len(nodes(served)) == 2
         made.kill_gcs()
         until = time.monotonic() + 8
@@ -173,7 +152,7 @@ def test_instances_run_with_the_requirements_of_the_app(tmp_path):
     code += 'app.workflow("extra", extra)\n'
     with (
         raylets(others=()) as made,
-        serving_on(made, tmp_path, "--ray-pip", str(tmp_path / "requirements.txt"), code=code) as served,
+        serving_on(made.address, tmp_path, "--ray-pip", str(tmp_path / "requirements.txt"), code=code) as served,
     ):
         assert served.call("extra", 1).json["output"] == 42
 

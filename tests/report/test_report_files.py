@@ -66,6 +66,9 @@ def test_how_the_rows_were_collected_does_not_show(tmp_path):
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="no run is here"):
         read_run(tmp_path)
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(ConfigError, match=rf"Those of this folder are in {tmp_path}/runs\."):
+        read_run(tmp_path)
     (tmp_path / "run.json").write_text('{"some": "file"}')
     with pytest.raises(ConfigError, match=r"run\.json: format must be 1"):
         read_run(tmp_path)

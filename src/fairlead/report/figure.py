@@ -27,8 +27,12 @@ def line_figure(
     y_label: str,
     is_log_x: bool = False,
     is_log_y: bool = False,
+    marks: Mapping[str, float] | None = None,
 ) -> str:
-    """An SVG file with a line of (x, y) points per name. A logarithmic axis leaves out what is not positive."""
+    """An SVG file with a line of (x, y) points per name. A logarithmic axis leaves out what is not positive.
+
+    `marks` are instants by name: numbered lines across the plot, whose names are in the legend.
+    """
     kept = {
         name: [
             (x, y)
@@ -54,6 +58,10 @@ def line_figure(
         left = _WIDTH - _RIGHT + 16
         drawing.line((left, top), (left + 22, top), f"curve {style}")
         drawing.text(left + 28, top + 4, name)
+    for number, (name, at) in enumerate((marks or {}).items(), 1):
+        drawing.line((x(at), _TOP), (x(at), _HEIGHT - _BOTTOM), "limit")
+        drawing.text(x(at), _TOP - 4, str(number), "label", "middle")
+        drawing.text(_WIDTH - _RIGHT + 16, _TOP + 20 * (len(kept) + number) - 8, f"{number}  {name}", "label")
     return _stand_alone(str(drawing), len(kept))
 
 

@@ -169,6 +169,8 @@ def _read_head(folder: Path) -> _Run:
     except OSError as error:
         why = f"{RUN} cannot be read ({error.strerror or error})"
         what = f"no run is here: {why}. `fairlead simulate --out` and `fairlead serve` write runs."
+        if (folder / "runs").is_dir():  # the state folder of a gateway
+            what += f" Those of this folder are in {folder / 'runs'}."
         raise ConfigError(str(folder), [Fault("", what)]) from error
     try:
         values = untag_floats(msgspec.json.decode(data))

@@ -125,11 +125,6 @@ class Scenario:
             raise ValueError(f"on_loss must be 'retry' or 'fail'; got {self.on_loss!r}.")
         if self.host is not None:
             self._check_host()
-        for kind, bounds in self.growth.items():
-            there = sum(node.kind == kind for node in self.cluster.nodes)
-            if not bounds.least <= there <= bounds.most:
-                between = f"from {bounds.least} to {bounds.most}"
-                raise ValueError(f"nodes of kind {kind!r} must be {between} at the start; got {there}.")
 
     def _check_host(self) -> None:
         """What decides and what disturbs is measured with the machine; it must not be counted twice."""

@@ -410,7 +410,11 @@ class Host:
             nodes = overcommitted(scenario.cluster.nodes, self._options.overcommit)
             scenario = replace(scenario, cluster=msgspec.structs.replace(scenario.cluster, nodes=nodes))
         period_s = self._options.control_period_s or scenario.control_period_s
-        growth = {kind: each for kind, each in self._options.growth.items() if kind in scenario.cluster.kinds}
+        kinds = scenario.cluster.kinds
+        growth = {kind: each for kind, each in self._options.growth.items() if kind in kinds}
+        for kind in sorted(self._options.growth.keys() - kinds.keys()):
+            known = ", ".join(sorted(kinds))
+            self._log(f"{manifest.name}: --grow {kind} has no effect: no node is of this kind; the kinds are {known}")
         return replace(scenario, policy=policy, scaler=self._options.scaler, control_period_s=period_s, growth=growth)
 
     def _record(self, manifest: Manifest, scenario: Scenario, generation: int) -> RunLog:

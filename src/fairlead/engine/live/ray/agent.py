@@ -47,6 +47,8 @@ def main() -> int:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_run(AgentService(plain, listening, say)))
         shutil.rmtree(folder, ignore_errors=True)  # it has left: code, and the key of the links, are not to stay
+        with suppress(OSError):  # another agent of this machine has a folder there
+            folder.parent.rmdir()
     except (FairleadError, GreetingError, OSError) as error:
         say(f"the agent of node {order.node.name} ends: {error}")
         return 1

@@ -41,7 +41,7 @@ class _Kept:
     def __init__(self, node: RayNode, bundle: dict[str, float], actor: "ray.actor.ActorHandle") -> None:
         self.ray = node
         self.node = node_of(node, bundle)
-        self.bundle = bundle
+        self.template = (bundle, selector_of(node))  # what an autoscaler is asked for, for this node to stay
         self.actor = actor
         self.over = actor.over.remote()
         self.began = monotonic()
@@ -73,8 +73,10 @@ class Driver:
         self._left = set(order.left)  # names of nodes that were given back
         self._not_before: dict[str, float] = {}
         self._holds: dict[str, _Held] = {}
-        self._wanted: list[tuple[dict[str, float], dict[str, str]]] = []  # nodes that were asked of the autoscaler
-        self._templates: dict[str, tuple[dict[str, float], dict[str, str]]] = {}  # by kind
+        self._wanted: list[str] = []  # kinds of nodes that were asked of the autoscaler and have not come yet
+        self._has_asked = False
+        self._known: set[str] = set()  # ids of nodes that had an agent
+        self._templates: dict[str, tuple[dict[str, float], dict[str, str]]] = {}  # by kind: of its largest node
         self._told: tuple[object, ...] | None = None
         self._complaints: set[str] = set()
 
@@ -127,7 +129,7 @@ class Driver:
             remove_placement_group(held.group)
         for id in list(self._kept):
             self._remove(id)
-        if self._wanted:
+        if self._has_asked:
             request_resources(bundles=[])
 
     # --- agents ----------------------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ class Driver:
         bundle = reserved(node, self._order.share)
         if not bundle:
             if node.total.get("CPU"):
-                self._complain(node, "others hold its CPUs; it is used when some are free")
+                self._complain(node, "none of its CPUs is free; it is used when some are")
             return
         try:
             order = self._line(node, bundle)
@@ -176,7 +178,14 @@ class Driver:
 
     def _keep(self, node: RayNode, bundle: dict[str, float], actor: "ray.actor.ActorHandle") -> None:
         kept = self._kept[node.id] = _Kept(node, bundle, actor)
-        self._templates[kept.node.kind] = (bundle, selector_of(node))
+        known = self._templates.get(kept.node.kind)
+        if known is None or known[0]["CPU"] < bundle["CPU"]:
+            self._templates[kept.node.kind] = kept.template
+        if node.id not in self._known:
+            self._known.add(node.id)
+            if kept.node.kind in self._wanted:
+                self._wanted.remove(kept.node.kind)
+        self._request()
 
     def _is_current(self, actor: "ray.actor.ActorHandle", node: RayNode, bundle: dict[str, float]) -> bool:
         if self._order.share.by_instance:
@@ -224,19 +233,19 @@ class Driver:
             if found is not None and self._kind(found) == kind:
                 self._left.discard(name)
                 return
-        template = self._templates.get(kind)
-        if template is None:
+        if kind not in self._templates:
             self._say(f"Ray cannot be asked for a node of kind {kind}: none of this kind has been seen")
             return
-        self._wanted.append(template)
+        self._wanted.append(kind)
+        self._has_asked = True
         self._request()
 
     def _request(self) -> None:
-        """Tell the autoscaler how many nodes there should be: its request holds until the next one."""
-        if not self._wanted:
+        """Tell the autoscaler which nodes there should be: those in use and those to come. It holds until the next."""
+        if not self._has_asked:
             return
-        kept = [self._templates[one.node.kind] for one in self._kept.values() if one.node.name not in self._left]
-        asked = [*kept, *self._wanted[: max(0, len(self._wanted) - len(self._left))]]
+        kept = [one.template for one in self._kept.values() if one.node.name not in self._left]
+        asked = [*kept, *(self._templates[kind] for kind in self._wanted)]
         labels = [selector for _, selector in asked]
         bundles = [{name: amount for name, amount in bundle.items() if name != "memory"} for bundle, _ in asked]
         request_resources(bundles=bundles, bundle_label_selectors=labels if any(labels) else None)
@@ -305,7 +314,8 @@ def main(gateway: int) -> int:
     """Serve the gateway of this process id until it is gone."""
     die_with(gateway)
     out = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what Ray prints is no message
+    with open(os.devnull, "wb") as nowhere:  # Ray prints pages of a raylet's own log when one has died
+        os.dup2(nowhere.fileno(), 1)
 
     def tell(message: say.FromDriver) -> None:
         out.write(say.line_of(message))
