@@ -39,9 +39,14 @@ ONE_BY_ONE = "fifo"
 
 LOADS = ((POLICY, 0.25), (POLICY, 0.75), (POLICY, 1.5), (ONE_BY_ONE, 0.25))
 USERS = 32
+_FEW_USERS = 4
 _CAPACITY_S, _SECONDS, _WARM_UP_S = 3.0, 5.0, 1.0
-_PATIENT_S = 10.0  # a deadline that every request of the closed loop meets
-_ROUNDS = 8
+_SLOW_CAPACITY_S, _MOST_SECONDS = 12.0, 20.0  # of an app that takes long for a request
+_ANSWERS = 20  # of the closed loop, from which on they tell a capacity; so many requests has the lightest load too
+_PATIENT_S = 60.0  # a deadline that every request of the closed loop meets
+_ROUNDS = 8  # at most
+_SETTLED = 0.01  # share of real times that a round changes at most once the fit has settled
+_REQUESTS = 2_000  # of a simulated load, after its warm-up: that many tell its means, and more take longer
 _STEP = 0.8  # of a difference that one round makes good
 _MOST_AT_ONCE = 1.3  # factor by which one round changes what the gateway takes
 _MOST_OFF = 0.3  # of a real run: more than this is a jam in the simulation, not the time of a run
@@ -49,6 +54,7 @@ _OVER = 0.3  # weight of the highest load in what the gateway takes under load
 _FEW = 50  # refusals that say nothing of what one takes
 _ALIKE = 1.5  # batches whose mean sizes differ by a larger factor are not compared
 _MOST_LESS = 0.9  # of the time that a function takes alone
+_QUANTILES = (np.arange(20) + 0.5) / 20  # of how much longer runs take than usual
 _APART = 1.3  # batches whose times alone differ by at least this factor tell a fixed time from one that grows
 _ENOUGH = 200  # runs beyond which a load has no more weight
 _TRIMMED = 0.99  # the longest runs are left out: one late wake-up must not speak for all
@@ -61,6 +67,20 @@ def _quietly(share: float, doing: str) -> None:
     """Ignores the progress."""
 
 
+class Runs(msgspec.Struct, frozen=True):
+    """The runs of a function with so many vCPUs: how many, their mean batch size, and their mean elapsed time.
+
+    `beyond_s` has how much longer than the median they took: 20 equally likely times, the least first.
+    """
+
+    function: str
+    vcpus: float
+    count: int
+    size: float
+    mean_s: float
+    beyond_s: tuple[float, ...] = ()
+
+
 class Rehearsed(msgspec.Struct, frozen=True, kw_only=True):
     """One load, live or simulated, after its warm-up."""
 
@@ -68,9 +88,7 @@ class Rehearsed(msgspec.Struct, frozen=True, kw_only=True):
     rate_rps: float
     spin_s: float | None = None  # see `SpeedProbe`
     gateway_cpu_s: float
-    runs: Mapping[str, int]  # by function
-    sizes: Mapping[str, float]  # mean batch size of its runs
-    run_s: Mapping[str, float]  # mean elapsed time of its runs
+    runs: tuple[Runs, ...]
     in_time: float
     refused: int
 
@@ -80,6 +98,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     calls: tuple[Call, ...]
     capacity_rps: float
+    seconds: float = _SECONDS  # of each load
     loads: tuple[Rehearsed, ...]
     arms: Mapping[str, Mapping[str, float]]
     items: Mapping[str, Mapping[str, int]]
@@ -93,37 +112,51 @@ def rehearse(app: Path, manifest: Manifest, tell: Tell = _quietly) -> Rehearsal:
     """
     calls = calls_of(manifest)
     tell(0.0, "capacity")
-    with _once(app, POLICY) as (gateway, _):
-        _, result = _run(gateway, calls_of(manifest, deadline_s=_PATIENT_S), Closed(USERS), _CAPACITY_S)
-    capacity_rps = result.answered_rps
-    if not capacity_rps:
-        raise ServingError(f"{manifest.name} answered nothing in {_CAPACITY_S:g} s.")
+    capacity_rps = _capacity_rps(app, manifest)
+    lightest_rps = min(load for _, load in LOADS) * capacity_rps
+    seconds = min(_MOST_SECONDS, max(_SECONDS, _WARM_UP_S + _ANSWERS / lightest_rps))
     loads, tables = [], []
     for place, (policy, load) in enumerate(LOADS, 1):  # each on a gateway of its own, which has learned nothing
         rate_rps = load * capacity_rps
         tell(place / (1 + len(LOADS)), f"{policy} at {load:.0%} of {capacity_rps:.0f}/s")
         with _once(app, policy) as (gateway, recorded), SpeedProbe() as probe:
             began = time()
-            used_s, result = _run(gateway, calls, Open(rate_rps=rate_rps), _SECONDS)
+            used_s, result = _run(gateway, calls, Open(rate_rps=rate_rps), seconds)
         recording, zero = recorded()
         done = recording.requests.filter(pl.col("outcome") == "completed").select("request")
         tables.append(recording.invocations.join(done, on="request", how="semi"))
-        runs = _runs(recording.invocations, began - zero + _WARM_UP_S, began - zero + _SECONDS)
         loads.append(
             Rehearsed(
                 policy=policy,
                 rate_rps=rate_rps,
                 spin_s=probe.spin_s,
                 gateway_cpu_s=used_s,
-                runs={name: count for name, count, _, _ in runs},
-                sizes={name: size for name, _, size, _ in runs},
-                run_s={name: mean for name, _, _, mean in runs},
+                runs=_runs(recording.invocations, began - zero + _WARM_UP_S, began - zero + seconds),
                 in_time=result.attainment or 0.0,
                 refused=sum(result.refused.values()),
             )
         )
-    arms, items = _seen(pl.concat(tables), manifest)
-    return Rehearsal(calls=calls, capacity_rps=capacity_rps, loads=tuple(loads), arms=arms, items=items)
+    arms, items = _seen(tables, manifest)
+    return Rehearsal(
+        calls=calls, capacity_rps=capacity_rps, seconds=seconds, loads=tuple(loads), arms=arms, items=items
+    )
+
+
+def _capacity_rps(app: Path, manifest: Manifest) -> float:
+    """Answers per second to users who always ask and are patient.
+
+    An app that takes long for a request answers few of many users in a few seconds, and those at random. It is asked
+    again by few users for longer.
+    """
+    calls = calls_of(manifest, deadline_s=_PATIENT_S)
+    for users, seconds in ((USERS, _CAPACITY_S), (_FEW_USERS, _SLOW_CAPACITY_S)):
+        with _once(app, POLICY) as (gateway, _):
+            _, result = _run(gateway, calls, Closed(users), seconds)
+        if result.answered >= _ANSWERS:
+            break
+    if not result.answered_rps:
+        raise ServingError(f"{manifest.name} answered nothing in {seconds:g} s.")
+    return result.answered_rps
 
 
 @contextmanager
@@ -151,45 +184,53 @@ def _plan(calls: Sequence[Call], arrivals: Open | Closed, seconds: float) -> Pla
         arrivals=arrivals,
         duration_s=seconds,
         warm_up_s=_WARM_UP_S,
-        sends_deadline=False,
+        sends_deadline=isinstance(arrivals, Closed),  # users who are patient say so, or most would be refused
         calls=tuple(calls),
         mix="random",
         max_in_flight=MOST_OPEN,
     )
 
 
-def _runs(invocations: pl.DataFrame, begin: float, end: float) -> list[tuple[str, int, float, float]]:
-    """By function: how many runs began in this time, their mean size, and their mean time without the longest."""
+def _runs(invocations: pl.DataFrame, begin: float, end: float) -> tuple[Runs, ...]:
+    """The runs that began in this time; the longest are left out of their mean time."""
     runs = (
         invocations.filter(pl.col("start").is_between(begin, end) & pl.col("end").is_not_null() & ~pl.col("is_cold"))
         .unique("batch")
         .with_columns(took=pl.col("end") - pl.col("start"))
-        .group_by("function")
+        .group_by("function", "vcpus")
         .agg(
             pl.len().alias("count"),
             pl.col("batch_size").mean(),
-            pl.col("took").filter(pl.col("took") <= pl.col("took").quantile(_TRIMMED)).mean(),
+            pl.col("took").filter(pl.col("took") <= pl.col("took").quantile(_TRIMMED)).mean().alias("mean"),
+            pl.col("took"),
         )
     )
-    return [
-        (str(name), int(count), float(size), float(mean)) for name, count, size, mean in runs.sort("function").rows()
-    ]
+    return tuple(Runs(*row, beyond_s=_beyond_s(took)) for *row, took in runs.sort("function", "vcpus").rows())
+
+
+def _beyond_s(took_s: Sequence[float]) -> tuple[float, ...]:
+    times = np.quantile(took_s, _QUANTILES) - np.median(took_s)
+    return tuple(np.maximum(0.0, times).tolist())
 
 
 def _seen(
-    invocations: pl.DataFrame, manifest: Manifest
+    tables: Sequence[pl.DataFrame], manifest: Manifest
 ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, int]]]:
-    """How often each arm was taken, and how many items maps had, in requests that were answered."""
+    """How often each arm was taken, and how many items maps had, in requests that were answered.
+
+    Each table is of a gateway of its own, which numbers its requests from the start.
+    """
     arms: dict[str, dict[str, float]] = {}
     items: dict[str, dict[str, int]] = {}
-    done = invocations.filter(pl.col("end").is_not_null())
     counts: Counter[tuple[str, str]] = Counter()
     requests: Counter[tuple[str, str]] = Counter()
-    for workflow, stage, count, asked in (
-        done.group_by("workflow", "stage").agg(count=pl.len(), asked=pl.col("request").n_unique()).iter_rows()
-    ):
-        counts[workflow, stage] = count
-        requests[workflow, stage] = asked
+    for table in tables:
+        done = table.filter(pl.col("end").is_not_null()).group_by("workflow", "stage")
+        for workflow, stage, count, asked in done.agg(
+            pl.len(), pl.col("request").n_unique().alias("asked")
+        ).iter_rows():
+            counts[workflow, stage] += count
+            requests[workflow, stage] += asked
     for spec in manifest.workflows:
         for stage in spec.stages:
             before = counts[spec.name, stage.after[0]] if stage.after else 0
@@ -222,13 +263,16 @@ def fit_rehearsal(
         items=rehearsal.items,
     )
     steps = _ROUNDS + len(policies)
-    simulated: list[Rehearsed] = []
-    for round_ in range(_ROUNDS):
+    for round_ in range(_ROUNDS - 1):
         tell(round_ / steps, "simulated loads")
         host = found.host(machine)
         simulated = [_simulated(scenario, host, rehearsal, load, load.policy)[0] for load in rehearsal.loads]
-        if round_ < _ROUNDS - 1:
-            found = _corrected(scenario, found, rehearsal.loads, simulated)
+        before, found = found, _corrected(scenario, found, rehearsal.loads, simulated)
+        if _has_settled(scenario, before, found, rehearsal.loads):
+            break
+    tell((_ROUNDS - 1) / steps, "simulated loads")
+    host = found.host(machine)
+    simulated = [_simulated(scenario, host, rehearsal, load, load.policy, is_whole=True)[0] for load in rehearsal.loads]
     off = tuple(made.in_time - real.in_time for real, made in zip(rehearsal.loads, simulated, strict=True))
     scale = found.decision_s[POLICY][0] / times[POLICY][0] if times[POLICY][0] else 1.0
     decisions = dict(found.decision_s)
@@ -255,25 +299,30 @@ def _decision_s(scenario: Scenario, host: Host, rehearsal: Rehearsal, policy: st
 
 
 def _simulated(
-    scenario: Scenario, host: Host, rehearsal: Rehearsal, load: Rehearsed, policy: str
+    scenario: Scenario, host: Host, rehearsal: Rehearsal, load: Rehearsed, policy: str, *, is_whole: bool = False
 ) -> tuple[Rehearsed, list[tuple[int, float]]]:
-    """One load of a rehearsal, simulated, and its decisions: what waited, and how long each really took."""
+    """One load of a rehearsal, simulated, and its decisions: what waited, and how long each really took.
+
+    Unless it is to be the whole load, it is the first part that tells its means. Refusals, and what the gateway used,
+    are those of the whole load, in proportion.
+    """
     host = msgspec.structs.replace(host.now(load.spin_s), max_sent=MOST_OPEN)
-    here = replace(scenario, arrivals=(), duration_s=_SECONDS, warmup_s=_WARM_UP_S, host=host)
-    given = given_of(here, _plan(rehearsal.calls, Open(rate_rps=load.rate_rps), _SECONDS))
+    enough_s = _WARM_UP_S + max(1.0, _REQUESTS / load.rate_rps)
+    span_s = rehearsal.seconds if is_whole else min(rehearsal.seconds, enough_s)
+    here = replace(scenario, arrivals=(), duration_s=span_s, warmup_s=_WARM_UP_S, host=host)
+    whole = given_of(here, _plan(rehearsal.calls, Open(rate_rps=load.rate_rps), rehearsal.seconds))
+    given = [each for each in whole if each[0] < span_s]
+    part = max(1, len(given)) / max(1, len(whole))
     run = HostedSimulation(here, (policy, make_policy(policy, {})), (None, None), 0, None, given)
     recording = run.run(None, {})
-    runs = _runs(recording.invocations, _WARM_UP_S, _SECONDS)
     summary = summarise(recording)
     found = Rehearsed(
         policy=policy,
         rate_rps=load.rate_rps,
-        gateway_cpu_s=run.gateway_cpu_s,
-        runs={name: count for name, count, _, _ in runs},
-        sizes={name: size for name, _, size, _ in runs},
-        run_s={name: mean for name, _, _, mean in runs},
+        gateway_cpu_s=run.gateway_cpu_s / part,
+        runs=_runs(recording.invocations, _WARM_UP_S, span_s),
         in_time=summary.slo_attainment or 0.0,
-        refused=summary.requests - summary.completed,
+        refused=round((summary.requests - summary.completed) / part),
     )
     return found, run.decided
 
@@ -281,7 +330,7 @@ def _simulated(
 def _corrected(scenario: Scenario, found: Served, live: Sequence[Rehearsed], simulated: Sequence[Rehearsed]) -> Served:
     """A step towards the real times: of runs by function, of the gateway under load, and of the gateway at leisure."""
     run_s, run_share = {}, {}
-    for function in sorted({name for load in live for name in load.runs}):
+    for function in sorted({runs.function for load in live for runs in load.runs}):
         points = list(_wanted(scenario, found, function, live, simulated))
         if points:
             run_s[function], run_share[function] = _line(points)
@@ -299,25 +348,71 @@ def _corrected(scenario: Scenario, found: Served, live: Sequence[Rehearsed], sim
         refusal_s=max(0.0, refusal_s),
         run_s=run_s,
         run_share=run_share,
+        run_delay_s=_delays_s(found, live, simulated),
         gateway=found.gateway * scale,
         cold_factor=max(0.0, (1 + found.cold_factor) * leisure - 1),
         decision_s={name: (fixed * scale, each * scale) for name, (fixed, each) in found.decision_s.items()},
     )
 
 
+def _delays_s(found: Served, live: Sequence[Rehearsed], simulated: Sequence[Rehearsed]) -> dict[str, tuple[float, ...]]:
+    """A step towards the real spread of runs at the lightest loads. At others, queues for the cores spread them too."""
+    light_rps = min(load.rate_rps for load in live)
+    real, made = (
+        _mean_beyond_s([load for load, own in zip(loads, live, strict=True) if own.rate_rps == light_rps])
+        for loads in (live, simulated)
+    )
+    delays: dict[str, tuple[float, ...]] = {}
+    for function, wanted in real.items():
+        before = np.array(found.run_delay_s.get(function, (0.0,) * len(wanted)))
+        step = _STEP * (wanted - made[function]) if function in made else 0.0
+        delays[function] = tuple(np.maximum.accumulate(np.maximum(0.0, before + step)).tolist())
+    return delays
+
+
+def _mean_beyond_s(loads: Sequence[Rehearsed]) -> dict[str, "np.ndarray[tuple[int], np.dtype[np.float64]]"]:
+    """By function: how much longer than usual its runs took, over loads and vCPUs."""
+    by_function: dict[str, list[Runs]] = {}
+    for runs in (each for load in loads for each in load.runs if each.beyond_s):
+        by_function.setdefault(runs.function, []).append(runs)
+    return {
+        name: np.average([runs.beyond_s for runs in all_], axis=0, weights=[runs.count for runs in all_])
+        for name, all_ in by_function.items()
+    }
+
+
+def _has_settled(scenario: Scenario, before: Served, after: Served, live: Sequence[Rehearsed]) -> bool:
+    """Whether a step changed neither what the gateway takes nor any run by more than a hundredth."""
+    if abs(after.gateway / before.gateway - 1) > _SETTLED:
+        return False
+    if abs((1 + after.cold_factor) / (1 + before.cold_factor) - 1) > _SETTLED:
+        return False
+    for runs in (each for real in live for each in real.runs):
+        alone_s = _alone_s(scenario, runs)
+        if abs(_longer_s(after, runs, alone_s) - _longer_s(before, runs, alone_s)) > _SETTLED * runs.mean_s:
+            return False
+    return True
+
+
 def _wanted(
     scenario: Scenario, found: Served, function: str, live: Sequence[Rehearsed], simulated: Sequence[Rehearsed]
 ) -> Iterator[tuple[float, float, float]]:
-    """For each load: what a run of its mean size takes alone, how much longer it ought to take, and a weight."""
+    """For each load and number of vCPUs: what a run takes alone, how much longer it ought to take, and a weight."""
     for real, made in zip(live, simulated, strict=True):
-        if function not in real.run_s:
-            continue
-        alone_s = _alone_s(scenario, function, real.sizes[function])
-        more_s = found.run_s.get(function, 0.0) + found.run_share.get(function, 0.0) * alone_s
-        if function in made.run_s and _is_alike(real.sizes[function], made.sizes[function]):
-            off_s = real.run_s[function] - made.run_s[function]
-            more_s += _STEP * max(off_s, -_MOST_OFF * real.run_s[function])
-        yield alone_s, max(more_s, -_MOST_LESS * alone_s), min(real.runs[function], _ENOUGH)
+        alike = {(runs.function, runs.vcpus): runs for runs in made.runs}
+        for runs in real.runs:
+            if runs.function != function:
+                continue
+            alone_s = _alone_s(scenario, runs)
+            more_s = _longer_s(found, runs, alone_s)
+            other = alike.get((function, runs.vcpus))
+            if other is not None and _is_alike(runs.size, other.size):
+                more_s += _STEP * max(runs.mean_s - other.mean_s, -_MOST_OFF * runs.mean_s)
+            yield alone_s, max(more_s, -_MOST_LESS * alone_s), min(runs.count, _ENOUGH)
+
+
+def _longer_s(found: Served, runs: Runs, alone_s: float) -> float:
+    return found.run_s.get(runs.function, 0.0) + found.run_share.get(runs.function, 0.0) * alone_s
 
 
 def _line(points: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
@@ -336,13 +431,13 @@ def _is_alike(size: float, other: float) -> bool:
     return max(size, other) <= _ALIKE * min(size, other)
 
 
-def _alone_s(scenario: Scenario, function: str, size: float) -> float:
-    """What a batch takes by the profile, without the way to its instance, in the smallest configuration."""
-    profile, kind = scenario.profiles[function], scenario.cluster.nodes[0].kind
-    vcpus = min(each.vcpus for each in profile.configurations)
+def _alone_s(scenario: Scenario, runs: Runs) -> float:
+    """What a batch of that size takes by the profile, without the way to its instance."""
+    profile, kind = scenario.profiles[runs.function], scenario.cluster.nodes[0].kind
+    vcpus = min((each.vcpus for each in profile.configurations), key=lambda each: abs(each - runs.vcpus))
     known = sorted(
         (each.batch, profile.latency_s(each, kind)) for each in profile.configurations if each.vcpus == vcpus
     )
     sizes, times = zip(*known, strict=True)
     hop_s = 0.0 if scenario.host is None else scenario.host.hop_s
-    return max(0.0, float(np.interp(size, sizes, times)) * profile.bias - hop_s)
+    return max(0.0, float(np.interp(runs.size, sizes, times)) * profile.bias - hop_s)
