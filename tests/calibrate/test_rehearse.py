@@ -8,21 +8,9 @@ import pytest
 from msgspec import structs
 
 from fairlead.app.describe import describe
+from fairlead.calibrate.agree import _corrected, _delays_s, _has_settled, _line, _simulated, _wanted, fit_rehearsal
 from fairlead.calibrate.offered import calls_of
-from fairlead.calibrate.rehearse import (
-    Rehearsal,
-    Rehearsed,
-    Runs,
-    _corrected,
-    _delays_s,
-    _has_settled,
-    _line,
-    _plan,
-    _seen,
-    _simulated,
-    _wanted,
-    fit_rehearsal,
-)
+from fairlead.calibrate.rehearse import Rehearsal, Rehearsed, Runs, _seen, plan_of
 from fairlead.calibrate.speed import SpeedProbe, mean_of
 from fairlead.errors import ConfigError
 from fairlead.load import Call, Closed, Open
@@ -113,8 +101,8 @@ def test_a_part_of_a_load_stands_for_the_whole():
 def test_patient_users_send_their_deadline_along():
     """Or an app whose objective is short would refuse most of them, and its capacity would be that of refusing."""
     calls = (Call(name="w", path="/", deadline_s=60.0),)
-    assert _plan(calls, Closed(4), 3.0).sends_deadline
-    assert not _plan(calls, Open(rate_rps=4.0), 3.0).sends_deadline
+    assert plan_of(calls, Closed(4), 3.0).sends_deadline
+    assert not plan_of(calls, Open(rate_rps=4.0), 3.0).sends_deadline
 
 
 def test_a_jam_in_the_simulation_is_not_taken_for_the_time_of_a_run():

@@ -66,8 +66,8 @@ def _lists(section: Section, key: str) -> dict[str, tuple[float, ...]] | None:
     """Lists of numbers by name; None where the key is not there."""
     if key not in section:
         return None
-    inner = section.part(key)
-    return {name: tuple(inner.all_of(name, number)) for name in section.get(key, _MAPPING, {}) if isinstance(name, str)}
+    inner = section.section(key)
+    return {name: tuple(inner.all_of(name, number)) for name in inner.names()}
 
 
 def _nested(section: Section, key: str) -> dict[str, dict[str, float]] | None:
