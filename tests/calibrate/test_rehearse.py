@@ -3,16 +3,19 @@
 import time
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from msgspec import structs
 
 from fairlead.app.describe import describe
+from fairlead.calibrate.agree import _corrected, _delays_s, _has_settled, _line, _simulated, _wanted, fit_rehearsal
 from fairlead.calibrate.offered import calls_of
-from fairlead.calibrate.rehearse import Rehearsal, Rehearsed, _corrected, _line, _simulated, fit_rehearsal
+from fairlead.calibrate.rehearse import Rehearsal, Rehearsed, Runs, _seen, plan_of
 from fairlead.calibrate.speed import SpeedProbe, mean_of
 from fairlead.errors import ConfigError
-from fairlead.load import Call
+from fairlead.load import Call, Closed, Open
 from fairlead.profile import Host
+from fairlead.profile.laws import Row, Table
 from fairlead.profile.measured import Machine as MeasuredMachine
 from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, Point, Served, parse_measured, write_measured
 from fairlead.testing import cluster, declared, scenario
@@ -23,9 +26,7 @@ def load(run_s, gateway_cpu_s=1.0, rate_rps=10.0, refused=0, in_time=1.0, policy
         policy=policy,
         rate_rps=rate_rps,
         gateway_cpu_s=gateway_cpu_s,
-        runs={"f": 100},
-        sizes={"f": 1.0},
-        run_s={"f": run_s},
+        runs=(Runs("f", 1.0, 100, 1.0, run_s),),
         in_time=in_time,
         refused=refused,
     )
@@ -53,6 +54,55 @@ def test_sizes_tell_a_fixed_time_from_one_that_grows():
     assert _line([(0.0, 0.001, 100.0), (0.0, 0.002, 100.0)]) == (pytest.approx(0.0015), 0.0)  # nothing but the way
     fixed_s, share = _line([(0.010, 0.001, 100.0), (0.020, 0.006, 100.0)])  # no fixed time is negative
     assert (fixed_s, share) == (0.0, pytest.approx((0.01 * 0.001 + 0.02 * 0.006) / (0.01**2 + 0.02**2)))
+
+
+def test_runs_are_compared_with_those_on_as_many_vcpus():
+    """On two vCPUs the function takes 4 ms alone and 1 ms longer live; the simulated runs on one vCPU do not matter."""
+    table = Table((Row(seconds=0.010, vcpus=1.0), Row(seconds=0.004, vcpus=2.0)))
+    one = made()
+    both = replace(
+        one, profiles={"f": structs.replace(one.profiles["f"], law=table, configurations=table.configurations())}
+    )
+    real = structs.replace(load(0.0), runs=(Runs("f", 2.0, 100, 1.0, 0.005),))
+    simulated = structs.replace(load(0.0), runs=(Runs("f", 1.0, 100, 1.0, 0.011), Runs("f", 2.0, 100, 1.0, 0.004)))
+    assert list(_wanted(both, START, "f", [real], [simulated])) == [(pytest.approx(0.004), pytest.approx(0.0008), 100)]
+
+
+def test_runs_are_spread_as_they_were_at_the_lightest_load():
+    """Half of the real runs took 1 ms longer than usual at 10/s. What runs took at 20/s does not count."""
+    real = [load(0.013), structs.replace(load(0.013, rate_rps=20.0), runs=(Runs("f", 1.0, 9, 1.0, 0.013, (0.0, 1.0)),))]
+    real[0] = structs.replace(real[0], runs=(Runs("f", 1.0, 100, 1.0, 0.013, (0.0, 0.001)),))
+    simulated = [structs.replace(each, runs=(Runs("f", 1.0, 100, 1.0, 0.013, (0.0, 0.0)),)) for each in real]
+    assert _delays_s(START, real, simulated) == {"f": (0.0, pytest.approx(0.0008))}
+
+
+def test_a_fit_has_settled_when_a_step_changes_little():
+    """Runs take 10 ms: 0.1 ms is a hundredth of that."""
+    real = [load(0.010)]
+    little, much = (structs.replace(START, run_s={"f": seconds}) for seconds in (0.00009, 0.00011))
+    assert _has_settled(made(), START, little, real)
+    assert not _has_settled(made(), START, much, real)
+    assert not _has_settled(made(), START, structs.replace(START, gateway=1.02), real)
+
+
+def test_a_part_of_a_load_stands_for_the_whole():
+    """At 2,000/s two of five seconds are simulated, and what the gateway used is that of all five."""
+    calls = (Call(name=next(iter(made().workflows)), path="/", deadline_s=1.0),)
+    empty = Rehearsal(calls=calls, capacity_rps=100.0, loads=(), arms={}, items={})
+    host = Host(cores=2, request_s=1e-5, answer_s=1e-5)
+    part, whole = (
+        _simulated(made(host), host, empty, load(0.0, rate_rps=2_000.0), "fairlead", is_whole=is_whole)[0]
+        for is_whole in (False, True)
+    )
+    assert part.gateway_cpu_s == pytest.approx(whole.gateway_cpu_s, rel=0.1)
+    assert sum(runs.count for runs in part.runs) < 0.5 * sum(runs.count for runs in whole.runs)
+
+
+def test_patient_users_send_their_deadline_along():
+    """Or an app whose objective is short would refuse most of them, and its capacity would be that of refusing."""
+    calls = (Call(name="w", path="/", deadline_s=60.0),)
+    assert plan_of(calls, Closed(4), 3.0).sends_deadline
+    assert not plan_of(calls, Open(rate_rps=4.0), 3.0).sends_deadline
 
 
 def test_a_jam_in_the_simulation_is_not_taken_for_the_time_of_a_run():
@@ -113,6 +163,19 @@ def test_a_probe_tells_how_long_its_computation_takes():
         time.sleep(0.5)
     assert probe.spin_s is not None
     assert 0 < probe.spin_s < 1
+
+
+def test_items_are_counted_by_gateway_as_each_numbers_its_requests_from_the_start(tmp_path):
+    """Two gateways served one request of three items each."""
+    file = tmp_path / "mapped.py"
+    file.write_text(
+        "from fairlead.app import App, each\napp = App('mapped')\n\n\n@app.function\ndef cut(x):\n    return [x]\n\n\n"
+        "@app.function\ndef look(x):\n    return x\n\n\napp.workflow('w', cut >> each(look, items=(1, 9)), slo='1s')\n"
+    )
+    manifest = describe(file)
+    stages = {stage.function: stage.name for stage in manifest.workflows[0].stages}
+    rows = [{"workflow": "w", "stage": stages[name], "request": 0, "end": 1.0} for name in ("cut", *["look"] * 3)]
+    assert _seen([pl.DataFrame(rows)] * 2, manifest) == ({}, {"w": {stages["look"]: 3}})
 
 
 def test_each_workflow_of_an_app_is_called_with_its_example(tmp_path):

@@ -1,5 +1,6 @@
 """A simulation on a machine: the gateway takes time, wake-ups do, and all share the cores."""
 
+import time
 from dataclasses import replace
 from hashlib import sha256
 from math import exp
@@ -10,6 +11,7 @@ from msgspec import structs
 from fairlead.engine import simulate
 from fairlead.engine.sim.compiled import coverage
 from fairlead.engine.sim.cores import Cores
+from fairlead.engine.sim.hosted import HostedSimulation
 from fairlead.errors import ConfigError
 from fairlead.policy.fifo import Fifo
 from fairlead.profile import Host
@@ -79,6 +81,41 @@ def test_batches_and_gateway_share_the_cores():
     assert seen(waiting) == [1.0, 1.0]
 
 
+def test_a_run_with_two_threads_keeps_two_cores_busy():
+    """Alone it has both cores. Two of them have one core each for two threads, so both take twice as long."""
+    host = Host(cores=2, cores_used={"f": {"1": 2.0}})
+    assert seen(simulate(on(host, 0.0), Fifo())) == [1.0]
+    assert seen(simulate(on(host, 0.0, 0.0, vcpus=2), Fifo())) == [2.0, 2.0]
+
+
+def test_cores_in_use_depend_on_vcpus():
+    host = Host(cores=2, cpu_share={"f": 0.5}, cores_used={"f": {"2": 1.9}})
+    assert [host.uses("f", vcpus) for vcpus in (1.0, 2.0)] == [0.5, 1.9]
+    assert host.uses("g", 1.0) == 1.0
+
+
+def test_a_run_may_lose_time_without_a_core():
+    """Nothing else is slower for it: both runs lose 0.5 s, on one core they need half of the time."""
+    host = Host(cores=1, cpu_share={"f": 0.5}, run_delay_s={"f": (0.5,)})
+    assert seen(simulate(on(host, 0.0, 0.0, vcpus=2), Fifo())) == [1.5, 1.5]
+
+
+class Sleeper(Fifo):
+    """Sleeps before it decides, as a process does that another one keeps from a core."""
+
+    def decide(self, view):
+        time.sleep(0.3)
+        yield from super().decide(view)
+
+
+def test_a_pause_of_the_simulator_is_no_part_of_a_decision():
+    made = on(FREE, 0.0)
+    run = HostedSimulation(made, ("fifo", Sleeper()), (None, None), 0, None, [])
+    run.run(None, {})
+    assert run.decided
+    assert all(took_s < 0.3 for _, took_s in run.decided)
+
+
 def test_after_a_pause_the_gateway_is_slower():
     host = Host(cores=9, answer_s=0.1, cold_factor=2.0)
     assert seen(simulate(on(host, 0.0), Fifo())) == [1.0 + 0.3]
@@ -146,6 +183,9 @@ def test_a_scenario_file_has_a_host():
     found = parse_scenario(DOCUMENT + host, "x").host
     assert found == Host(cores=2, turn_s=1e-4, wake_s=(1e-5, 2e-5), decision_s={"fifo": 1e-5})
     assert parse_scenario(DOCUMENT, "x").host is None
+    host = "host: {cores: 2, cores_used: {f: {'2': 1.9}}, run_delay_s: {f: [0, 0.1]}}"
+    found = parse_scenario(DOCUMENT + host, "x").host
+    assert found == Host(cores=2, cores_used={"f": {"2": 1.9}}, run_delay_s={"f": (0.0, 0.1)})
 
 
 @pytest.mark.parametrize(
@@ -156,6 +196,8 @@ def test_a_scenario_file_has_a_host():
         ("{cores: 2, turn_s: -1}", "host.turn_s: must be finite and not negative"),
         ("{cores: 2, wake_s: [2, 1]}", "host.wake_s: must be sorted"),
         ("{cores: 2, cpu_share: {f: 2}}", "cpu_share.f must be in"),
+        ("{cores: 2, cores_used: {f: {'2': -1}}}", "cores_used.f.2 must be finite and not negative"),
+        ("{cores: 2, run_delay_s: {f: [2, 1]}}", "run_delay_s.f must be sorted"),
         ("{cores: 0}", "host.cores: must be at least 1"),
         ("{machine: nowhere.json}", "nowhere.json: cannot be read"),
     ],

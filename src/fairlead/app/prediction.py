@@ -5,14 +5,14 @@ which were late. The host has these, so a function is taken to need the median o
 CPU time of its runs does.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
 from fairlead.profile import Host, Profile
-from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles
+from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, Point
 from fairlead.workload.scenario import Scenario
 
 
@@ -24,10 +24,12 @@ def as_served(scenario: Scenario, manifest: Manifest, measured: MeasuredProfiles
         for name, profile in scenario.profiles.items()
     }
     shares = {name: _cpu_share(function) for name, function in functions.items() if name in scenario.functions}
+    used = {name: _cores_used(function) for name, function in functions.items() if name in scenario.functions}
     sizes = {spec.name: _values_mb(spec, functions) for spec in manifest.workflows}
     if measured is not None and measured.served is not None:
         host = measured.served.host(host)
-    return replace(scenario, profiles=profiles, host=msgspec.structs.replace(host, cpu_share=shares, values_mb=sizes))
+    host = msgspec.structs.replace(host, cpu_share=shares, cores_used=used, values_mb=sizes)
+    return replace(scenario, profiles=profiles, host=host)
 
 
 def extrapolations(scenario: Scenario, measured: MeasuredProfiles | None, cached: Collection[str] = ()) -> list[str]:
@@ -98,10 +100,24 @@ def _usual(profile: Profile, function: MeasuredFunction) -> Profile:
 
 
 def _cpu_share(function: MeasuredFunction) -> float:
-    known = [(point.cpu_s, point.p50_s or point.mean_s) for point in function.points if point.cpu_s is not None]
-    if not known or not sum(usual_s for _, usual_s in known):
-        return 1.0
-    return min(1.0, sum(cpu_s for cpu_s, _ in known) / sum(usual_s for _, usual_s in known))
+    used = _busy_cores(function.points)
+    return 1.0 if used is None else min(1.0, used)
+
+
+def _cores_used(function: MeasuredFunction) -> dict[str, float]:
+    """How many cores runs keep busy, by vCPUs, where that was measured: several threads use several."""
+    by_vcpus: dict[float, list[Point]] = {}
+    for point in function.points:
+        by_vcpus.setdefault(point.vcpus, []).append(point)
+    found = {vcpus: _busy_cores(points) for vcpus, points in by_vcpus.items()}
+    return {f"{vcpus:g}": min(max(1.0, vcpus), used) for vcpus, used in found.items() if used is not None}
+
+
+def _busy_cores(points: Sequence[Point]) -> float | None:
+    """CPU time of runs over their usual time; None where neither was measured."""
+    known = [(point.cpu_s, point.p50_s or point.mean_s) for point in points if point.cpu_s is not None]
+    usual_s = sum(each for _, each in known)
+    return sum(cpu_s for cpu_s, _ in known) / usual_s if usual_s else None
 
 
 def _values_mb(spec: WorkflowSpec, functions: Mapping[str, MeasuredFunction]) -> float:

@@ -4,8 +4,9 @@ A small app is served for real and loaded in a few ways; `fit` turns what was se
 served likewise (`rehearse`), and a simulation of it is set right by what was seen (`fit_rehearsal`).
 """
 
+from fairlead.calibrate.agree import fit_rehearsal
 from fairlead.calibrate.measure import POLICIES, calibrate
-from fairlead.calibrate.rehearse import fit_rehearsal, rehearse
+from fairlead.calibrate.rehearse import rehearse
 from fairlead.calibrate.serving import ServingError
 from fairlead.calibrate.speed import SpeedProbe
 

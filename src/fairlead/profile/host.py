@@ -68,9 +68,13 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         max_open: Requests that may be open at once; the others are refused.
         max_sent: Requests that the load generator has open at once; it does not send those beyond.
         cpu_share: By function: the part of a run's time in which it uses a core; 1 where nothing is said.
+        cores_used: By function and vCPUs ("2", "0.5"): how many cores a run keeps busy on average, more than one if it
+            has several threads. `cpu_share` holds for what is not here.
         run_s: By function: what a run takes longer than its profile says, of a core, whatever its size: other processes
             have used the caches in between. Negative where it takes less.
         run_share: By function: what it takes longer besides, as a share of what it takes alone.
+        run_delay_s: By function: elapsed time that runs lose besides, without a core: equally likely times, the least
+            first. A process may wake on a core that another one uses, though one is free.
         values_mb: By workflow: the size of a request's input and answer.
         arms: By workflow and stage: how often an arm of a branch is really taken, where that was seen. Policies go on
             seeing what the workflow declares.
@@ -101,8 +105,10 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_open: int = MAX_OPEN
     max_sent: int = MAX_SENT
     cpu_share: Mapping[str, float] = {}
+    cores_used: Mapping[str, Mapping[str, float]] = {}
     run_s: Mapping[str, float] = {}
     run_share: Mapping[str, float] = {}
+    run_delay_s: Mapping[str, tuple[float, ...]] = {}
     values_mb: Mapping[str, float] = {}
     arms: Mapping[str, Mapping[str, float]] = {}
     items: Mapping[str, Mapping[str, int]] = {}
@@ -126,12 +132,16 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         for name, share in shares.items():
             if not 0 <= share <= 1:
                 raise ValueError(f"{name} must be in [0, 1]; got {share}.")
+        for function, used in self.cores_used.items():
+            for vcpus, count in used.items():
+                _check(f"cores_used.{function}.{vcpus}", count)
         for workflow, stages in self.items.items():
-            for stage, count in stages.items():
-                if count < 1:
-                    raise ValueError(f"items.{workflow}.{stage} must be at least 1; got {count}.")
-        for name in ("wake_s", "wake_busy_s"):
-            steps = getattr(self, name)
+            for stage, items in stages.items():
+                if items < 1:
+                    raise ValueError(f"items.{workflow}.{stage} must be at least 1; got {items}.")
+        lists = {"wake_s": self.wake_s, "wake_busy_s": self.wake_busy_s}
+        lists |= {f"run_delay_s.{function}": steps for function, steps in self.run_delay_s.items()}
+        for name, steps in lists.items():
             if list(steps) != sorted(steps):
                 raise ValueError(f"{name} must be sorted, the least first; got {list(steps)}.")
             for value in steps:
@@ -150,6 +160,11 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """CPU time of one decision of a policy; of one that was not measured, that of the slowest that was."""
         found = self.decision_s.get(policy)
         return max(self.decision_s.values(), default=0.0) if found is None else found
+
+    def uses(self, function: str, vcpus: float) -> float:
+        """How many cores a run keeps busy on average while it is alone."""
+        used = self.cores_used.get(function, {}).get(f"{vcpus:g}")
+        return self.cpu_share.get(function, 1.0) if used is None else used
 
     def coldness(self, pause_s: float) -> float:
         """How far code is out of the caches after a pause, in [0, 1]."""

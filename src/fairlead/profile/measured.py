@@ -119,6 +119,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         refusal_s: Takes the place of the machine's own (`Host.refusal_s`).
         run_s: See `Host.run_s`.
         run_share: See `Host.run_share`.
+        run_delay_s: See `Host.run_delay_s`.
         decision_s: By policy: CPU time of a decision, and what each waiting invocation adds to it.
         arms: See `Host.arms`.
         items: See `Host.items`.
@@ -132,6 +133,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     refusal_s: float = 0.0
     run_s: Mapping[str, float] = {}
     run_share: Mapping[str, float] = {}
+    run_delay_s: Mapping[str, tuple[float, ...]] = {}
     decision_s: Mapping[str, tuple[float, float]] = {}
     arms: Mapping[str, Mapping[str, float]] = {}
     items: Mapping[str, Mapping[str, int]] = {}
@@ -149,6 +151,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
             cold_factor=self.cold_factor,
             run_s=self.run_s,
             run_share=self.run_share,
+            run_delay_s=self.run_delay_s,
             decision_s={name: fixed_s for name, (fixed_s, _) in self.decision_s.items()} or machine.decision_s,
             decision_waiting_s={name: each_s for name, (_, each_s) in self.decision_s.items()},
             arms=self.arms,

@@ -17,11 +17,12 @@ class _Task:
 
 
 class Cores:
-    """Processor sharing. A task has seconds that it would take alone, and the part of them in which it needs a core.
+    """Processor sharing. A task has seconds that it would take alone, and the cores that it keeps busy meanwhile.
 
-    With n tasks of shares s1, ..., sn and C cores, a task that needs a core has min(1, C / (s1 + ... + sn)) of one.
-    What it spends without a core, asleep or throttled, takes no longer for that. There are few tasks at a time, one per
-    process that does something, so that all are looked at in every change.
+    These are the share of its time in which it needs a core; above 1, how many it needs all the time, as code with
+    several threads does. With n tasks of shares s1, ..., sn and C cores, a task that needs a core has
+    min(1, C / (s1 + ... + sn)) of one. What it spends without a core, asleep or throttled, takes no longer for that.
+    There are few tasks at a time, one per process that does something, so that all are looked at in every change.
     """
 
     __slots__ = ("_cores", "_demand", "_last", "_tasks")
@@ -91,7 +92,9 @@ class Cores:
 
 
 def _rate(share: float, speed: float) -> float:
-    return 1.0 if speed == 1.0 else 1 / (1 - share + share / speed)
+    if speed == 1.0 or share >= 1.0:
+        return speed
+    return 1 / (1 - share + share / speed)
 
 
 def _nothing(now: float) -> None:

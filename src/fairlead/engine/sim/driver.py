@@ -77,6 +77,7 @@ class Simulation:
         given: Sequence[tuple[float, ev.Event]],
         *,
         end_s: float = 0.0,
+        stopwatch: Callable[[], float] = perf_counter,
     ) -> None:
         self.scenario = scenario
         self.end_s = end_s
@@ -100,7 +101,7 @@ class Simulation:
         policies = (dispatcher, scaling)
         recall = self.physics.recall if self.physics.has_hits else None
         self.controller = Controller(
-            scenario, *policies, perf_counter, names, self.tables, awaits_end=end_s > 0, recall=recall
+            scenario, *policies, stopwatch, names, self.tables, awaits_end=end_s > 0, recall=recall
         )
         self.heap: list[tuple[float, int, object]] = []  # (instant, sequence, event or call)
         self.sequence = 0

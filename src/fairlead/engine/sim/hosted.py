@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from heapq import heappop
 from math import inf
+from time import thread_time
 
 import numpy as np
 import polars as pl
@@ -95,7 +96,8 @@ class HostedSimulation(Simulation):
     ) -> None:
         assert scenario.host is not None
         truth = physics or Physics(_as_seen(scenario, scenario.host), seed)
-        super().__init__(scenario, policy, scaler, seed, truth, given)
+        # CPU time, as the live runtime has it: a pause of this process is no part of a decision.
+        super().__init__(scenario, policy, scaler, seed, truth, given, stopwatch=thread_time)
         host = self._host = scenario.host
         self._decision_s = host.decides_s(policy[0])
         self._waiting_s = host.decision_waiting_s.get(policy[0], 0.0)
@@ -331,6 +333,9 @@ class HostedSimulation(Simulation):
         pause_s = now - self._last_end.get(effect.instance, -inf)
         wake_s = host.wakes_s(self._luck(), is_busy=self._cores.is_full)
         wake_s += host.instance_cold_s * host.coldness(pause_s)
+        delays_s = host.run_delay_s.get(effect.function)
+        if delays_s:
+            wake_s += delays_s[int(self._luck() * len(delays_s))] * host.slowness
         transfer_s = self.physics.transfer_s(effect)
         self.push(now + wake_s + transfer_s, partial(self._work, effect, transfer_s))
 
@@ -343,9 +348,11 @@ class HostedSimulation(Simulation):
         alone_s = max(measured_s - host.hop_s, 0.0)  # what is measured has the way to an instance in it
         fixed_s, times = host.run_s.get(effect.function, 0.0), 1 + host.run_share.get(effect.function, 0.0)
         work_s = max(alone_s * times + fixed_s, _LEAST * alone_s)
-        cpu_s = min(alone_s, host.cpu_share.get(effect.function, 1.0) * measured_s) * times + fixed_s
-        cpu_s = min(max(0.0, cpu_s), work_s)
-        work_s += cpu_s * (host.slowness - 1)
+        used = host.uses(effect.function, effect.configuration.vcpus)
+        threads = max(1.0, used)
+        cpu_s = min(alone_s * threads, used * measured_s) * times + fixed_s
+        cpu_s = min(max(0.0, cpu_s), work_s * threads)
+        work_s += cpu_s / threads * (host.slowness - 1)
         share = cpu_s * host.slowness / work_s if work_s else 1.0
         self._cores.begin(now, effect.batch, work_s, share, partial(self._done, effect, transfer_s))
 

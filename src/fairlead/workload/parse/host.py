@@ -13,7 +13,7 @@ from fairlead.workload.parse.reader import Section, integer, mapping, number, te
 _WHOLE = ("cores", "max_open", "max_sent")
 _LISTS = ("wake_s", "wake_busy_s")
 _BY_NAME = ("decision_s", "decision_waiting_s", "cpu_share", "run_s", "run_share", "values_mb")
-_BY_STAGE = ("arms", "items")
+_NESTED = ("arms", "items", "cores_used")
 
 _MAPPING: Callable[[object], Mapping[object, object]] = mapping
 
@@ -30,10 +30,12 @@ def parse_host(top: Section, folder: Path) -> Host | None:
         if name in _LISTS:
             if name in section:
                 values[name] = tuple(section.all_of(name, number))
+        elif name == "run_delay_s":
+            values |= {name: delays} if (delays := _lists(section, name)) is not None else {}
         elif name in _BY_NAME:
             values |= {name: found} if (found := _numbers(section, name)) is not None else {}
-        elif name in _BY_STAGE:
-            values |= {name: by_stage} if (by_stage := _by_stage(section, name)) is not None else {}
+        elif name in _NESTED:
+            values |= {name: nested} if (nested := _nested(section, name)) is not None else {}
         else:
             values |= section.read({name: integer if name in _WHOLE else number})
     section.finish()
@@ -60,18 +62,24 @@ def _numbers(section: Section, key: str) -> dict[str, float] | None:
     return None if key not in section else _read(section, key, section.get(key, _MAPPING, {}), number)
 
 
-def _by_stage(section: Section, key: str) -> dict[str, dict[str, float]] | None:
-    """Numbers by workflow and stage, whole ones of items; None where the key is not there."""
+def _lists(section: Section, key: str) -> dict[str, tuple[float, ...]] | None:
+    """Lists of numbers by name; None where the key is not there."""
+    if key not in section:
+        return None
+    inner = section.section(key)
+    return {name: tuple(inner.all_of(name, number)) for name in inner.names()}
+
+
+def _nested(section: Section, key: str) -> dict[str, dict[str, float]] | None:
+    """Numbers by two names, such as workflow and stage; whole ones of items. None where the key is not there."""
     if key not in section:
         return None
     found: dict[str, dict[str, float]] = {}
-    for workflow, stages in section.get(key, _MAPPING, {}).items():
+    for name, inner in section.get(key, _MAPPING, {}).items():
         try:
-            found[str(workflow)] = _read(
-                section, f"{key}.{workflow}", mapping(stages), integer if key == "items" else number
-            )
+            found[str(name)] = _read(section, f"{key}.{name}", mapping(inner), integer if key == "items" else number)
         except ValueError as error:
-            section.fault(f"{key}.{workflow}", str(error))
+            section.fault(f"{key}.{name}", str(error))
     return found
 
 
