@@ -85,15 +85,15 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     items: Mapping[str, Mapping[str, int]]
 
 
-def rehearse(app: Path, manifest: Manifest, tell: Tell = _quietly) -> Rehearsal:
-    """Serve an app and load it.
+def rehearse(app: Path, manifest: Manifest, options: Sequence[str] = (), tell: Tell = _quietly) -> Rehearsal:
+    """Serve an app, with these further options of `fairlead serve`, and load it.
 
     Raises:
         ServingError: It does not start, or no workflow has an example.
     """
     calls = calls_of(manifest)
     tell(0.0, "capacity")
-    with _once(app, POLICY) as (gateway, _):
+    with _once(app, POLICY, options) as (gateway, _):
         _, result = _run(gateway, calls_of(manifest, deadline_s=_PATIENT_S), Closed(USERS), _CAPACITY_S)
     capacity_rps = result.answered_rps
     if not capacity_rps:
@@ -102,7 +102,7 @@ def rehearse(app: Path, manifest: Manifest, tell: Tell = _quietly) -> Rehearsal:
     for place, (policy, load) in enumerate(LOADS, 1):  # each on a gateway of its own, which has learned nothing
         rate_rps = load * capacity_rps
         tell(place / (1 + len(LOADS)), f"{policy} at {load:.0%} of {capacity_rps:.0f}/s")
-        with _once(app, policy) as (gateway, recorded), SpeedProbe() as probe:
+        with _once(app, policy, options) as (gateway, recorded), SpeedProbe() as probe:
             began = time()
             used_s, result = _run(gateway, calls, Open(rate_rps=rate_rps), _SECONDS)
         recording, zero = recorded()
@@ -127,11 +127,13 @@ def rehearse(app: Path, manifest: Manifest, tell: Tell = _quietly) -> Rehearsal:
 
 
 @contextmanager
-def _once(app: Path, policy: str) -> Iterator[tuple[Gateway, Callable[[], tuple[Recording, float]]]]:
+def _once(
+    app: Path, policy: str, options: Sequence[str]
+) -> Iterator[tuple[Gateway, Callable[[], tuple[Recording, float]]]]:
     """A gateway, and what gives its records and their zero once it has ended."""
     with tempfile.TemporaryDirectory(prefix="fairlead-") as name:
         found: list[tuple[Recording, float]] = []
-        with served(app, Path(name), policy) as gateway:
+        with served(app, Path(name), policy, options) as gateway:
             yield gateway, found.pop
         run = latest_run(gateway.state)
         if run is None:
@@ -338,11 +340,11 @@ def _is_alike(size: float, other: float) -> bool:
 
 def _alone_s(scenario: Scenario, function: str, size: float) -> float:
     """What a batch takes by the profile, without the way to its instance, in the smallest configuration."""
-    profile, kind = scenario.profiles[function], scenario.cluster.nodes[0].kind
+    profile, node = scenario.profiles[function], scenario.cluster.nodes[0]
     vcpus = min(each.vcpus for each in profile.configurations)
     known = sorted(
-        (each.batch, profile.latency_s(each, kind)) for each in profile.configurations if each.vcpus == vcpus
+        (each.batch, profile.latency_s(each, node.kind)) for each in profile.configurations if each.vcpus == vcpus
     )
     sizes, times = zip(*known, strict=True)
-    hop_s = 0.0 if scenario.host is None else scenario.host.hop_s
+    hop_s = 0.0 if scenario.host is None else scenario.host.way_to_s(node.name, node.kind)
     return max(0.0, float(np.interp(size, sizes, times)) * profile.bias - hop_s)
