@@ -17,10 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "live"))
-sys.path.insert(0, str(ROOT / "benchmarks" / "live"))
-sys.path.insert(0, str(ROOT / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "live"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "live"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 import msgspec
 from processes import adopt_orphans
@@ -50,7 +49,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the profiles there")
     options = parser.parse_args()
     adopt_orphans()
-    os.environ["PYTHONPATH"] = str(ROOT / "src")  # for agents and instances
+    os.environ["PYTHONPATH"] = str(HERE.parents[1] / "src")  # for agents and instances
     rows = []
     one = {"num_cpus": 1}
     with tempfile.TemporaryDirectory(prefix="fl-bench-") as name, raylets(head=one, others=(one,) * (NODES - 1)) as ray:

@@ -2,6 +2,7 @@
 
 import zlib
 from collections import Counter
+from itertools import pairwise
 
 from fairlead import App
 
@@ -23,7 +24,7 @@ def count(texts: list[str]) -> list[dict[str, int]]:
     found = []
     for text in texts:
         letters = text * 8
-        pairs = Counter(zip(letters, letters[1:], strict=False))
+        pairs = Counter(pairwise(letters))
         found.append({"".join(pair): number for pair, number in pairs.most_common(20)})
     return found
 
@@ -36,7 +37,7 @@ def rank(counts: list[dict[str, int]]) -> list[list[str]]:
         total = 0
         for i in range(25_000):
             total = (total * 31 + i) % 1_000_003
-        found.append(sorted(each, key=lambda pair: (-each[pair], pair)) + [str(total)])
+        found.append([*sorted(each, key=lambda pair: (-each[pair], pair)), str(total)])
     return found
 
 

@@ -3,7 +3,8 @@
 Set-up `default`: what `@serve.deployment` and `@serve.batch` do unless told otherwise, and worker processes at the low
 priority that Ray gives them. Set-up `256`: up to 256 requests at a replica at once, batches of eight, a wait of 2 ms,
 workers at normal priority. Set-up `throughput`: the same, with the settings that Ray Serve calls optimised for
-throughput. The access log and telemetry are off in all, which can only help.
+throughput. Set-up `shed`: that again, with a full batch at a replica, few requests that wait for a place there, and a
+refusal of the others. The access log and telemetry are off in all, which can only help.
 
 With `--address`, the stages run in that cluster instead of one of their own.
 """
@@ -16,13 +17,23 @@ import tempfile
 from typing import Any
 
 CPUS = 4
+MANY: dict[str, object] = {"max_ongoing_requests": 256}
+FEW: dict[str, object] = {"max_ongoing_requests": 16, "max_queued_requests": 8}
+SOON: dict[str, object] = {"max_batch_size": 8, "batch_wait_timeout_s": 0.002}
+FULL: dict[str, object] = {"max_batch_size": 8, "batch_wait_timeout_s": 0.010}
+SETUPS: dict[str, tuple[dict[str, object], dict[str, object]]] = {  # options of a deployment, and of its batches
+    "default": ({}, {}),
+    "256": (MANY, SOON),
+    "throughput": (MANY, SOON),
+    "shed": (FEW, FULL),
+}
 
 
 def environment(setup: str) -> dict[str, str]:
     """What has to be in the environment before Ray is imported."""
     # Without authentication, which on one machine would only cost time, and leave a token in the home folder.
     quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-    if setup == "throughput":
+    if setup in ("throughput", "shed"):
         # Replicas' own ports are only for a proxy in front that is not Ray's, and would be open to other machines.
         quiet |= {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0"}
     return quiet | ({"RAY_worker_niceness": "0"} if setup != "default" else {})
@@ -30,8 +41,7 @@ def environment(setup: str) -> dict[str, str]:
 
 def build(serve: Any, kind: str, setup: str) -> Any:
     """The application of this kind, bound."""
-    options: dict[str, object] = {"max_ongoing_requests": 256} if setup != "default" else {}
-    batching: dict[str, object] = {"max_batch_size": 8, "batch_wait_timeout_s": 0.002} if setup != "default" else {}
+    options, batching = SETUPS[setup]
 
     @serve.deployment(**options)
     class Noop:
@@ -77,7 +87,7 @@ def build(serve: Any, kind: str, setup: str) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=("noop", "noop3", "batched"))
-    parser.add_argument("--setup", choices=("default", "256", "throughput"), default="default")
+    parser.add_argument("--setup", choices=SETUPS, default="default")
     parser.add_argument("--address", help="of a cluster that runs already")
     parser.add_argument("--port", type=int, required=True)
     options = parser.parse_args()
