@@ -45,7 +45,7 @@ SERVES = {
 }
 SHARES = (1.3, 3.0, 10.0)
 LOOSE_S = 0.25
-LENGTHS = Lengths(light_s=6.0, closed_s=5.0, point_s=8.0)
+LENGTHS = Lengths(light_s=4.0, closed_s=3.0, point_s=5.0, short_warm_up_s=0.5, point_warm_up_s=1.0, patience_s=2.0)
 
 
 def main() -> int:

@@ -186,9 +186,7 @@ def test_a_scenario_file_has_a_host():
     found = parse_scenario(DOCUMENT + host, "x").host
     assert found == Host(cores=2, turn_s=1e-4, wake_s=(1e-5, 2e-5), decision_s={"fifo": 1e-5})
     assert parse_scenario(DOCUMENT, "x").host is None
-    links = (
-        "host: {cores: 2, links: {n0: {way_s: 1.0e-4, cpu_s: 2.0e-5, mb_s: 0.001, machine: far, cores: 4}, n1: {}}}"
-    )
+    links = "host: {cores: 2, links: {n0: {way_s: 1.0e-4, cpu_s: 2.0e-5, mb_s: 0.001, machine: far, cores: 4}, n1: {}}}"
     found = parse_scenario(DOCUMENT + links, "x").host
     assert found.links == {"n0": Link(way_s=1e-4, cpu_s=2e-5, mb_s=1e-3, machine="far", cores=4), "n1": Link()}
 

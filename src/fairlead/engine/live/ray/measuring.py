@@ -74,7 +74,10 @@ def together(found: dict[str, Measurement]) -> Measurement:
         kinds = {kind: each.profiles.functions[name] for kind, each in found.items() if name in each.profiles.functions}
         functions[name] = _joined(list(kinds.items()))
     skipped = {name: why for each in found.values() for name, why in each.skipped.items() if name not in functions}
-    return Measurement(profiles=msgspec.structs.replace(first.profiles, functions=functions), skipped=skipped)
+    # Instances are no children of this process, so what others used was not measured.
+    machine = msgspec.structs.replace(first.profiles.machine, others_share=None)
+    profiles = msgspec.structs.replace(first.profiles, machine=machine, functions=functions)
+    return Measurement(profiles=profiles, skipped=skipped)
 
 
 def _joined(kinds: Sequence[tuple[str, MeasuredFunction]]) -> MeasuredFunction:
