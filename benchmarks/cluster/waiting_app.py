@@ -1,4 +1,4 @@
-"""Three stages that wait as for an accelerator, a batch of n for 4 + n ms: with nodes of one vCPU, one of them per node."""
+"""Three stages that wait as for an accelerator, a batch of n for 4 + n ms, with one of them per node of one vCPU."""
 
 from time import sleep
 

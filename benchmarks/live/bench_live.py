@@ -86,6 +86,7 @@ def run_system(
     failures: list[str],
     shares: Sequence[float],
     deadlines_s: Sequence[float] = (DEADLINE_S,),
+    capacity_rps: float | None = None,
 ) -> list[Row]:
     """All rows of a system, each stage on a fresh server. One that does not start is a failure, not the end."""
     rows: list[Row] = []
@@ -98,7 +99,7 @@ def run_system(
             try:
                 with serving(command(state), log, system.environment) as url:
                     target = f"{url.rstrip('/')}{system.paths.get(stage, '/')}"
-                    rows += measure(system.name, stage, target, lengths, tell, shares, deadlines_s)
+                    rows += measure(system.name, stage, target, lengths, tell, shares, deadlines_s, capacity_rps)
             except StartError as error:
                 failures.append(str(error))
                 say(str(error))

@@ -57,8 +57,12 @@ def measure(
     say: Callable[[Row], None],
     shares: Sequence[float] = SHARES,
     deadlines_s: Sequence[float] = (DEADLINE_S,),
+    capacity_rps: float | None = None,
 ) -> list[Row]:
-    """The rows of one server that is up, in order; the batched stage at `shares` of its capacity, by deadline."""
+    """The rows of one server that is up, in order; the batched stage at `shares` of its capacity, by deadline.
+
+    The capacity is what its closed loop gets, unless it is given.
+    """
     rows: list[Row] = []
 
     def take(load: str, plan: Plan, share: float | None = None, capacity: float | None = None) -> LoadResult:
@@ -73,11 +77,12 @@ def measure(
     take(LIGHT, _plan(Open(rate_rps=LIGHT_RPS), lengths.light_s, lengths.short_warm_up_s))
     closed = take(CLOSED, _plan(Closed(USERS), lengths.closed_s, lengths.short_warm_up_s))
     if stage == BATCHED:
+        capacity = closed.answered_rps if capacity_rps is None else capacity_rps
         for deadline_s, share in product(deadlines_s, shares):
             settle(url)
-            rate = max(share * closed.answered_rps, 1.0)
+            rate = max(share * capacity, 1.0)
             plan = _plan(Open(rate_rps=rate), lengths.point_s, lengths.point_warm_up_s, deadline_s)
-            take(load_name(share, deadline_s), plan, share, closed.answered_rps)
+            take(load_name(share, deadline_s), plan, share, capacity)
     return rows
 
 
