@@ -147,7 +147,6 @@ def test_serving_goes_on_while_rays_own_state_is_gone(tmp_path, monkeypatch):
         assert served.call("work", 8).status == 200
 
 
-@pytest.mark.ray_long
 REHEARSED = """
 @app.function
 def work(key):
@@ -179,6 +178,7 @@ def test_an_app_is_rehearsed_on_the_cluster_and_predicted_there(cluster, tmp_pat
     assert json.loads(said)["results"][0]["completed"] > 0
 
 
+@pytest.mark.ray_long
 def test_profiles_are_measured_on_each_kind_of_node(cluster, tmp_path):
     app = write_app(tmp_path / "app.py", APP.replace('work, slo="5s"', 'work, slo="5s", example=1'))
     command = [sys.executable, "-m", "fairlead.cli", "profile", app, "--quick", "--function", "work"]
