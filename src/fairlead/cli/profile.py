@@ -105,6 +105,7 @@ def profile(
         raise UsageError("--backend must be local or ray, and --address goes with ray.")
     if backend == "ray" and limits is not None:
         raise UsageError("--limits is about this machine; it does not go with --backend ray.")
+    options = serve_options(address) if backend == "ray" else ()  # a wrong address is told before anything is measured
     if not is_host and not is_served and (machine is not None or policies):
         raise UsageError("--machine and --policy go with --host, which measures the machine, or with --serve.")
     if is_served and not is_host and not (machine or machine_file()).is_file():
@@ -133,10 +134,8 @@ def profile(
         write_measured(measured, target)
         if (is_host or is_served) and not measurement.skipped:
             host = read_machine(machine or machine_file()).host
-            options: tuple[str, ...] = ()
             if backend == "ray":
                 measured = msgspec.structs.replace(measured, nodes=linked_nodes(host, address, is_silent))
-                options = serve_options(address)
             measured = _rehearse(app, target, host, measured, policies or catalogue().general(), options, is_silent)
             write_measured(measured, target)
         if figure is not None:
