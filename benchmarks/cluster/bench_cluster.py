@@ -75,7 +75,7 @@ def main() -> int:
     done = read_parts(options.json)
     failures: list[str] = []
     left = [part for part in todo if part not in done]
-    if left:
+    if left and monotonic() < until:
         failures += run_parts(left, done, QUICK if options.quick else LENGTHS, options.json, until)
     rows = [row for found in done.values() for row in found]
     found = demands(rows)
