@@ -200,7 +200,7 @@ def demands(rows: list[Row]) -> list[Gate]:
         theirs = [(setup, figures.get(f"ray-{setup}", BATCHED, load, goodput_share)) for setup in SERVES]
         beside = ", ".join(f"{setup} {share:.0%}" for setup, share in theirs if share is not None)
         name = f"goodput at {load[:-1]} % over capacity"
-        detail = f"Ray Serve, of its own capacity: {beside}" if beside else ""
+        detail = f"Ray Serve, of its capacity: {beside}" if beside else ""
         found.append(Gate(name=name, figure=figure, limit=0.95, is_least=True, detail=detail))
     for stage, label in ((NOOP, "no-op"), (CHAIN, "three stages"), (BATCHED, "8 + 2n ms stage")):
         ours, local = (figures.get(name, stage, LIGHT, p50_s) for name in (ON_RAY, LOCAL))
@@ -228,7 +228,8 @@ def range_table(rows: Sequence[Row]) -> str:
         cells = []
         for name in names:
             values = [scale * value for row in figures.rows(name, stage, load) if (value := read(row)) is not None]
-            cells.append(f"{min(values):,.4g} to {max(values):,.4g} ({len(values)})" if values else "–")
+            low, high = (f"{pick(values):,.{0 if scale == 1 else 2}f}" for pick in (min, max)) if values else ("", "")
+            cells.append(f"{low} to {high} ({len(values)})" if values else "–")
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
