@@ -1,4 +1,4 @@
-# The whole interface: make setup | check | test | test-slow | test-ray | demo | bench | bench-live | docs
+# The whole interface: make setup | check | test | test-slow | test-ray | demo | bench | bench-live | bench-ray | docs
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Whole outputs instead of mixed lines, where make is able to (4.0).
 WHOLE  := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-.PHONY: setup check test test-slow test-ray demo bench bench-live docs clean compile compile-checked models
+.PHONY: setup check test test-slow test-ray demo bench bench-live bench-ray docs clean compile compile-checked models
 
 setup: $(READY)
 
@@ -73,6 +73,17 @@ $(RAY)/.ready: requirements/bench-live.txt
 	@test -x $(RAY)/bin/python || $(PYTHON) -m venv $(RAY)
 	@echo "Installing Ray Serve into $(RAY) (once; a minute or two)"
 	@$(RAY)/bin/python -m pip install --disable-pip-version-check --progress-bar on -q -r requirements/bench-live.txt
+	@touch $@
+
+# Fairlead and Ray Serve on the same Ray cluster. ARGS="--quick" for a look.
+bench-ray: $(RAY)/.served
+	$(RAY)/bin/python benchmarks/cluster/bench_cluster.py $(ARGS)
+
+# The environment of Ray Serve, with Fairlead in it, whose packages have the versions of requirements/dev.txt.
+$(RAY)/.served: $(RAY)/.ready requirements/dev.txt pyproject.toml
+	@echo "Installing Fairlead into $(RAY) (once; a minute)"
+	@$(RAY)/bin/python -m pip install --disable-pip-version-check --progress-bar on -q -c requirements/dev.txt hatchling editables
+	@$(RAY)/bin/python -m pip install --disable-pip-version-check -q -c requirements/dev.txt --no-build-isolation -e '.[ray]'
 	@touch $@
 
 docs: setup

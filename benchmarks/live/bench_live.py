@@ -22,7 +22,7 @@ from compare import SHARES as OVERLOADS
 from compare import interleaved, ratio_table, ratios, versions
 from gates import gates, shown_beside
 from processes import StartError, adopt_orphans, serving
-from rows import QUICK, SHARES, Lengths, Row, measure
+from rows import DEADLINE_S, QUICK, SHARES, Lengths, Row, measure
 from systems import RAYS, STAGES, System, systems
 from tables import capacity_table, gate_table, noop_table, overload_table
 
@@ -80,7 +80,13 @@ def choose(ray_python: Path | None, only: list[str] | None) -> list[System]:
 
 
 def run_system(
-    system: System, stages: Sequence[str], lengths: Lengths, failures: list[str], shares: Sequence[float]
+    system: System,
+    stages: Sequence[str],
+    lengths: Lengths,
+    failures: list[str],
+    shares: Sequence[float],
+    deadlines_s: Sequence[float] = (DEADLINE_S,),
+    capacity_rps: float | None = None,
 ) -> list[Row]:
     """All rows of a system, each stage on a fresh server. One that does not start is a failure, not the end."""
     rows: list[Row] = []
@@ -93,7 +99,7 @@ def run_system(
             try:
                 with serving(command(state), log, system.environment) as url:
                     target = f"{url.rstrip('/')}{system.paths.get(stage, '/')}"
-                    rows += measure(system.name, stage, target, lengths, tell, shares)
+                    rows += measure(system.name, stage, target, lengths, tell, shares, deadlines_s, capacity_rps)
             except StartError as error:
                 failures.append(str(error))
                 say(str(error))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from time import monotonic, perf_counter, process_time, sleep
 
 import msgspec
@@ -55,8 +56,13 @@ def measure(
     lengths: Lengths,
     say: Callable[[Row], None],
     shares: Sequence[float] = SHARES,
+    deadlines_s: Sequence[float] = (DEADLINE_S,),
+    capacity_rps: float | None = None,
 ) -> list[Row]:
-    """The rows of one server that is up, in order; `shares` of its capacity for the batched stage."""
+    """The rows of one server that is up, in order; the batched stage at `shares` of its capacity, by deadline.
+
+    The capacity is what its closed loop gets, unless it is given.
+    """
     rows: list[Row] = []
 
     def take(load: str, plan: Plan, share: float | None = None, capacity: float | None = None) -> LoadResult:
@@ -71,12 +77,18 @@ def measure(
     take(LIGHT, _plan(Open(rate_rps=LIGHT_RPS), lengths.light_s, lengths.short_warm_up_s))
     closed = take(CLOSED, _plan(Closed(USERS), lengths.closed_s, lengths.short_warm_up_s))
     if stage == BATCHED:
-        for share in shares:
+        capacity = closed.answered_rps if capacity_rps is None else capacity_rps
+        for deadline_s, share in product(deadlines_s, shares):
             settle(url)
-            rate = max(share * closed.answered_rps, 1.0)
-            plan = _plan(Open(rate_rps=rate), lengths.point_s, lengths.point_warm_up_s, DEADLINE_S)
-            take(f"{share:.0%}", plan, share, closed.answered_rps)
+            rate = max(share * capacity, 1.0)
+            plan = _plan(Open(rate_rps=rate), lengths.point_s, lengths.point_warm_up_s, deadline_s)
+            take(load_name(share, deadline_s), plan, share, capacity)
     return rows
+
+
+def load_name(share: float, deadline_s: float = DEADLINE_S) -> str:
+    """Of a load that is a share of the capacity; the usual deadline is not said."""
+    return f"{share:.0%}" if deadline_s == DEADLINE_S else f"{share:.0%} in {deadline_s * 1e3:g} ms"
 
 
 def settle(url: str, limit_s: float = 60.0) -> None:

@@ -14,7 +14,7 @@ from gates import (
     refused_in_time,
     shed_share,
 )
-from rows import CLOSED, LIGHT, SERVICE_S, SHARES, Row
+from rows import CLOSED, LIGHT, SERVICE_S, Row
 from systems import BATCHED, CHAIN, NOOP, System
 
 NOTHING = "–"
@@ -63,13 +63,13 @@ def overload_table(rows: Sequence[Row], systems: Iterable[System]) -> str:
     figures = Figures(rows)
     lines = []
     for system in systems:
-        for load in (f"{share:.0%}" for share in SHARES):
+        for load in dict.fromkeys(row.load for row in rows if row.share is not None):
             found = figures.rows(system.name, BATCHED, load)
             if found:
                 lines.append(
                     [
                         system.label,
-                        f"{load[:-1]} %",
+                        load.replace("%", " %"),
                         _number(figures.get(system.name, BATCHED, load, lambda row: row.result.offered_rps)),
                         _share(figures.get(system.name, BATCHED, load, attainment)),
                         _share(figures.get(system.name, BATCHED, load, goodput_share)),
@@ -80,7 +80,7 @@ def overload_table(rows: Sequence[Row], systems: Iterable[System]) -> str:
                         _remarks(found),
                     ]
                 )
-    headings = ["8 + 2n ms stage, 50 ms", "load", "offered /s", "in time", "goodput / capacity", "answer p50 ms"]
+    headings = ["8 + 2n ms stage, in 50 ms", "load", "offered /s", "in time", "goodput / capacity", "answer p50 ms"]
     headings += ["refused", "refusal p50 ms", "refused before the deadline", "remarks"]
     return _table(headings, lines)
 

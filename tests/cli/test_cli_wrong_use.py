@@ -134,7 +134,8 @@ def test_bad_scenario_ends_the_process_with_two(folder):
         (("serve", __file__, "--backend", "ray", "--address", "x"), "--address must be HOST:PORT"),
         (("serve", __file__, "--backend", "ray", "--address", "h:1", "--ray-share", "CPU"), "RESOURCE=AMOUNT"),
         (("serve", __file__, "--backend", "ray", "--ray-reserve", "x"), "--ray-reserve must be one of node, instance"),
-        (("profile", __file__, "--backend", "ray", "--host"), "do not go with --backend ray"),
+        (("profile", __file__, "--backend", "ray", "--limits", "affinity"), "does not go with --backend ray"),
+        (("profile", __file__, "--backend", "ray", "--host", "--address", "x"), "--address must be HOST:PORT"),
         (("serve", __file__, "--backend", "agents", "--port", "0", "--agents-listen", "x"), "must be HOST:PORT"),
         (
             ("serve", __file__, "--backend", "agents", "--port", "0", "--agents-listen", "10.0.0.1:1"),

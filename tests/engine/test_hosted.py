@@ -14,7 +14,7 @@ from fairlead.engine.sim.cores import Cores
 from fairlead.engine.sim.hosted import HostedSimulation
 from fairlead.errors import ConfigError
 from fairlead.policy.fifo import Fifo
-from fairlead.profile import Host
+from fairlead.profile import Host, Link
 from fairlead.testing import cluster, declared, scenario
 from fairlead.workload import DecisionTime, load_scenario, parse_scenario
 
@@ -128,6 +128,46 @@ def test_a_gateway_at_work_is_no_slower_once_its_code_is_in_the_caches():
     assert seen(simulate(on(host, 0.0), Fifo())) == [0.3 + 0.1 + 1.0 + 0.1 * (3 - 2 * exp(-4))]
 
 
+def test_a_link_lengthens_the_way_to_an_instance_and_back():
+    """Half of the gateway's extra CPU time is sending, half is taking in; measured times have the way in them."""
+    host = Host(cores=9, hop_s=0.1, links={"n0": Link(way_s=0.2, cpu_s=0.06)})
+    assert seen(simulate(on(host, 0.0), Fifo())) == [0.03 + 0.2 + (1.0 - 0.1 - 2 * 0.2) + 0.2 + 0.03]
+
+
+def test_a_link_of_a_kind_is_that_of_its_nodes_unless_they_have_their_own():
+    host = Host(cores=9, links={"cpu": Link(way_s=0.2), "own": Link(way_s=0.1)})
+    asked = (("other", "cpu"), ("own", "cpu"), ("other", "gpu"))
+    assert [host.link(node, kind).way_s for node, kind in asked] == [0.2, 0.1, 0.0]
+
+
+def test_values_take_time_on_a_link():
+    host = Host(cores=9, values_mb={"main": 3.0}, links={"n0": Link(mb_s=0.1)})
+    assert seen(simulate(on(host, 0.0), Fifo())) == [1.0 + 0.3]
+
+
+def test_a_machine_of_its_own_has_its_own_cores():
+    """Two batches share the gateway's one core, and those of the other machine its two; nodes of one machine share."""
+    near, far = Link(), Link(machine="far", cores=2)
+    for links, expected in (({}, [2.0, 2.0]), ({"n0": near}, [2.0, 2.0]), ({"n0": far}, [1.0, 1.0])):
+        assert seen(simulate(on(Host(cores=1, links=links), 0.0, 0.0, vcpus=2), Fifo())) == expected
+    one = Link(machine="far", cores=1)
+    split = replace(on(Host(cores=9, links={"plain": one}), 0.0, 0.0), cluster=cluster(2, vcpus=1))
+    functions = {name: structs.replace(function, warm=2) for name, function in split.functions.items()}
+    assert seen(simulate(replace(split, functions=functions), Fifo())) == [2.0, 2.0]
+
+
+def test_the_speed_of_this_machine_is_not_that_of_another():
+    links = {"n0": Link(machine="far", cores=1)}
+    assert seen(simulate(on(Host(cores=1, slowness=2.0), 0.0), Fifo())) == [2.0]
+    assert seen(simulate(on(Host(cores=1, slowness=2.0, links=links), 0.0), Fifo())) == [1.0]
+
+
+def test_a_link_names_a_machine_and_its_cores_or_neither():
+    for wrong in ({"cores": 2}, {"machine": "far"}, {"way_s": -1.0}):
+        with pytest.raises(ValueError, match="must be"):
+            Link(**wrong)
+
+
 def test_the_load_generator_takes_its_part():
     assert seen(simulate(on(Host(cores=9, client_s=0.5), 0.0), Fifo())) == [1.5]
 
@@ -186,12 +226,17 @@ def test_a_scenario_file_has_a_host():
     host = "host: {cores: 2, cores_used: {f: {'2': 1.9}}, run_delay_s: {f: [0, 0.1]}}"
     found = parse_scenario(DOCUMENT + host, "x").host
     assert found == Host(cores=2, cores_used={"f": {"2": 1.9}}, run_delay_s={"f": (0.0, 0.1)})
+    links = "host: {cores: 2, links: {n0: {way_s: 1.0e-4, cpu_s: 2.0e-5, mb_s: 0.001, machine: far, cores: 4}, n1: {}}}"
+    found = parse_scenario(DOCUMENT + links, "x").host
+    assert found.links == {"n0": Link(way_s=1e-4, cpu_s=2e-5, mb_s=1e-3, machine="far", cores=4), "n1": Link()}
 
 
 @pytest.mark.parametrize(
     ("host", "fault"),
     [
         ("{turn_s: 1}", "host.cores: is missing"),
+        ("{cores: 2, links: {n0: {ways_s: 1}}}", "host.links.n0.ways_s: unknown key. Did you mean 'way_s'"),
+        ("{cores: 2, links: {n0: {cores: 2}}}", "host.links.n0.cores: must be positive with a machine"),
         ("{cores: 2, turns_s: 1}", "host.turns_s: unknown key. Did you mean 'turn_s'"),
         ("{cores: 2, turn_s: -1}", "host.turn_s: must be finite and not negative"),
         ("{cores: 2, wake_s: [2, 1]}", "host.wake_s: must be sorted"),

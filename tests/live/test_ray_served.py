@@ -126,6 +126,37 @@ def test_serving_goes_on_while_rays_own_state_is_gone(tmp_path, monkeypatch):
         assert served.call("work", 8).status == 200
 
 
+REHEARSED = """
+@app.function
+def work(key):
+    return sum(range(20_000))
+
+app.workflow("work", work, slo="1s", example=1)
+"""
+
+
+@pytest.mark.ray_long
+def test_an_app_is_rehearsed_on_the_cluster_and_predicted_there(cluster, tmp_path):
+    """All raylets are of this machine, so that they share its cores; a prediction has their nodes."""
+    app = str(write_app(tmp_path / "app.py", REHEARSED))
+    env = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")}
+    fairlead = [sys.executable, "-m", "fairlead.cli"]
+    measuring = [*fairlead, "profile", app, "--quick", "--host", "--policy", "fairlead", "--backend", "ray"]
+    subprocess.run([*measuring, "--address", cluster.address], check=True, cwd=tmp_path, env=env)
+    measured = json.loads((tmp_path / "app.profile.json").read_text())
+    assert len(measured["nodes"]) == 3
+    assert all("machine" not in node["link"] for node in measured["nodes"])
+    assert measured["served"]["capacity_rps"] > 0
+    said = subprocess.run(
+        [*fairlead, "simulate", app, "--set", "duration_s=5", "--json", "-"],
+        check=True,
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+    ).stdout
+    assert json.loads(said)["results"][0]["completed"] > 0
+
+
 @pytest.mark.ray_long
 def test_profiles_are_measured_on_each_kind_of_node(cluster, tmp_path):
     app = write_app(tmp_path / "app.py", APP.replace('work, slo="5s"', 'work, slo="5s", example=1'))

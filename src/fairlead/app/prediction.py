@@ -26,6 +26,8 @@ def as_served(scenario: Scenario, manifest: Manifest, measured: MeasuredProfiles
     shares = {name: _cpu_share(function) for name, function in functions.items() if name in scenario.functions}
     used = {name: _cores_used(function) for name, function in functions.items() if name in scenario.functions}
     sizes = {spec.name: _values_mb(spec, functions) for spec in manifest.workflows}
+    if measured is not None and measured.nodes:
+        host = msgspec.structs.replace(host, links={node.name: node.link for node in measured.nodes})
     if measured is not None and measured.served is not None:
         host = measured.served.host(host)
     host = msgspec.structs.replace(host, cpu_share=shares, cores_used=used, values_mb=sizes)
@@ -82,7 +84,8 @@ def gateway_s(scenario: Scenario, workflow: str) -> float:
         depth[stage.name] = 1 + max((depth[name] for name in stage.after), default=0)
     wake_s = sum(host.wake_s) / len(host.wake_s) if host.wake_s else 0.0
     turn_s = host.turn_s + host.decides_s(scenario.policy.name)
-    way_s = host.send_s + host.end_s + host.invocation_s + turn_s
+    link_s = max((link.cpu_s for link in host.links.values()), default=0.0)
+    way_s = host.send_s + host.end_s + link_s + host.invocation_s + turn_s
     stages = max(depth.values())
     cpu_s = host.request_s + host.answer_s + turn_s + stages * way_s + host.mb_s * host.values_mb.get(workflow, 0.0)
     cold = 1 + host.cold_factor

@@ -28,11 +28,14 @@ MAX_CONNECTIONS = 2_000
 def served_scenario(manifest: Manifest, measured: MeasuredProfiles | None, host: Host | None) -> Scenario:
     """The scenario of an app on this machine; without one, on a machine whose gateway takes no time.
 
-    Profiles of fused functions that were not measured are composed from their parts.
+    Profiles of fused functions that were not measured are composed from their parts. An app that was served on a
+    cluster has the nodes of that one.
     """
     if measured is not None:
         measured = with_fused(measured, manifest, 0.0 if host is None else host.hop_s)
-    scenario = scenario_of(manifest, profiles={} if measured is None else measured.profiles())
+    nodes = () if measured is None else tuple(node.node() for node in measured.nodes)
+    cluster = Cluster(nodes=nodes) if nodes else None
+    scenario = scenario_of(manifest, profiles={} if measured is None else measured.profiles(), cluster=cluster)
     if host is None:
         return replace(scenario, host=free_host(scenario.cluster))
     most = min(host.max_open, MAX_CONNECTIONS)

@@ -236,11 +236,11 @@ def _is_alike(size: float, other: float) -> bool:
 
 def _alone_s(scenario: Scenario, runs: Runs) -> float:
     """What a batch of that size takes by the profile, without the way to its instance."""
-    profile, kind = scenario.profiles[runs.function], scenario.cluster.nodes[0].kind
+    profile, node = scenario.profiles[runs.function], scenario.cluster.nodes[0]
     vcpus = min((each.vcpus for each in profile.configurations), key=lambda each: abs(each - runs.vcpus))
     known = sorted(
-        (each.batch, profile.latency_s(each, kind)) for each in profile.configurations if each.vcpus == vcpus
+        (each.batch, profile.latency_s(each, node.kind)) for each in profile.configurations if each.vcpus == vcpus
     )
     sizes, times = zip(*known, strict=True)
-    hop_s = 0.0 if scenario.host is None else scenario.host.hop_s
+    hop_s = 0.0 if scenario.host is None else scenario.host.way_to_s(node.name, node.kind)
     return max(0.0, float(np.interp(runs.size, sizes, times)) * profile.bias - hop_s)

@@ -75,8 +75,7 @@ def calibrate(policies: Sequence[str] = POLICIES, tell: Tell = lambda share, doi
     watch = OthersMeter()
     with tempfile.TemporaryDirectory(prefix="fairlead-") as name, SpeedProbe() as probe:
         folder = Path(name)
-        app = folder / "calibration.py"
-        copyfile(Path(__file__).with_name("app.py"), app)
+        app = small_app(folder)
         tell(0.0, "a function that does nothing")
         manifest = describe(app)
         profiles = asyncio.run(measure_app(str(app), manifest, effort=_EFFORT, functions=["one"])).profiles
@@ -93,12 +92,26 @@ def calibrate(policies: Sequence[str] = POLICIES, tell: Tell = lambda share, doi
     return MachineProfile(cpu=cpu_name(), others_share=watch.share(), host=host)
 
 
-def _measure(app: Path, folder: Path, policy: str, loads: Sequence[_Load]) -> dict[str, Sample]:
+def small_app(folder: Path) -> Path:
+    """The app that is served to measure a machine, in this folder."""
+    app = folder / "calibration.py"
+    copyfile(Path(__file__).with_name("app.py"), app)
+    return app
+
+
+def served_loads(app: Path, folder: Path, options: Sequence[str]) -> dict[str, Sample]:
+    """The loads of the reference policy, served with these further options of `fairlead serve`."""
+    return _measure(app, folder, REFERENCE, _REFERENCE_LOADS, options)
+
+
+def _measure(
+    app: Path, folder: Path, policy: str, loads: Sequence[_Load], options: Sequence[str] = ()
+) -> dict[str, Sample]:
     """One gateway, its loads one after the other, and what its records tell of each."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         place = Path(name)
         marks: list[tuple[_Load, float, float, float, float]] = []
-        with served(app, place, policy) as gateway:
+        with served(app, place, policy, options) as gateway:
             for load in loads:
                 began = time()
                 gateway_s, client_s = _run(gateway, load)

@@ -85,22 +85,22 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     items: Mapping[str, Mapping[str, int]]
 
 
-def rehearse(app: Path, manifest: Manifest, tell: Tell = quietly) -> Rehearsal:
-    """Serve an app and load it.
+def rehearse(app: Path, manifest: Manifest, options: Sequence[str] = (), tell: Tell = quietly) -> Rehearsal:
+    """Serve an app, with these further options of `fairlead serve`, and load it.
 
     Raises:
         ServingError: It does not start, or no workflow has an example.
     """
     calls = calls_of(manifest)
     tell(0.0, "capacity")
-    capacity_rps = _capacity_rps(app, manifest)
+    capacity_rps = _capacity_rps(app, manifest, options)
     lightest_rps = min(load for _, load in LOADS) * capacity_rps
     seconds = min(_MOST_SECONDS, max(_SECONDS, WARM_UP_S + _ANSWERS / lightest_rps))
     loads, tables = [], []
     for place, (policy, load) in enumerate(LOADS, 1):  # each on a gateway of its own, which has learned nothing
         rate_rps = load * capacity_rps
         tell(place / (1 + len(LOADS)), f"{policy} at {load:.0%} of {capacity_rps:.0f}/s")
-        with _once(app, policy) as (gateway, recorded), SpeedProbe() as probe:
+        with _once(app, policy, options) as (gateway, recorded), SpeedProbe() as probe:
             began = time()
             used_s, result = _run(gateway, calls, Open(rate_rps=rate_rps), seconds)
         recording, zero = recorded()
@@ -123,7 +123,7 @@ def rehearse(app: Path, manifest: Manifest, tell: Tell = quietly) -> Rehearsal:
     )
 
 
-def _capacity_rps(app: Path, manifest: Manifest) -> float:
+def _capacity_rps(app: Path, manifest: Manifest, options: Sequence[str]) -> float:
     """Answers per second to users who always ask and are patient.
 
     An app that takes long for a request answers few of many users in a few seconds, and those at random. It is asked
@@ -131,7 +131,7 @@ def _capacity_rps(app: Path, manifest: Manifest) -> float:
     """
     calls = calls_of(manifest, deadline_s=_PATIENT_S)
     for users, seconds in ((USERS, _CAPACITY_S), (_FEW_USERS, _SLOW_CAPACITY_S)):
-        with _once(app, POLICY) as (gateway, _):
+        with _once(app, POLICY, options) as (gateway, _):
             _, result = _run(gateway, calls, Closed(users), seconds)
         if result.answered >= _ANSWERS:
             break
@@ -141,11 +141,13 @@ def _capacity_rps(app: Path, manifest: Manifest) -> float:
 
 
 @contextmanager
-def _once(app: Path, policy: str) -> Iterator[tuple[Gateway, Callable[[], tuple[Recording, float]]]]:
+def _once(
+    app: Path, policy: str, options: Sequence[str]
+) -> Iterator[tuple[Gateway, Callable[[], tuple[Recording, float]]]]:
     """A gateway, and what gives its records and their zero once it has ended."""
     with tempfile.TemporaryDirectory(prefix="fairlead-") as name:
         found: list[tuple[Recording, float]] = []
-        with served(app, Path(name), policy) as gateway:
+        with served(app, Path(name), policy, options) as gateway:
             yield gateway, found.pop
         run = latest_run(gateway.state)
         if run is None:

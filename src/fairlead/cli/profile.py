@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import msgspec
@@ -24,16 +23,14 @@ from fairlead.cli.choices import admit_own
 from fairlead.cli.errors import FAILED, UsageError, warn
 from fairlead.cli.outputs import STDOUT, check_files, write_json
 from fairlead.cli.progress import ShareProgress
-from fairlead.cli.ray import ray_listen, ray_order, shared_certificate
+from fairlead.cli.ray_profile import linked_nodes, measure_cluster, serve_options
 from fairlead.cli.tables import NOTHING, fit_table
 from fairlead.engine.live.limits import make_limiter
-from fairlead.engine.live.links.address import listen_on, parse_address
 from fairlead.engine.live.measuring import QUICK, Effort, Measurement, measure_app
-from fairlead.engine.live.ray.measuring import measure_on_ray
-from fairlead.engine.live.ray.provider import RayError
-from fairlead.errors import FairleadError, UnknownNameError
+from fairlead.errors import UnknownNameError
 from fairlead.league.catalogue import catalogue
 from fairlead.policy import policy_class, role
+from fairlead.profile import Host
 from fairlead.profile.host import machine_file, read_machine, write_machine
 from fairlead.profile.measured import MeasuredFunction, MeasuredProfiles, as_plain, read_measured, write_measured
 from fairlead.report.profile_figure import profile_figure
@@ -108,8 +105,9 @@ def profile(
     """Measure the functions of an app on this machine: cold start, warm latency, memory."""
     if backend not in ("local", "ray") or (backend == "local" and address is not None):
         raise UsageError("--backend must be local or ray, and --address goes with ray.")
-    if backend == "ray" and (is_host or is_served or limits is not None):
-        raise UsageError("--host, --serve and --limits are about this machine; they do not go with --backend ray.")
+    if backend == "ray" and limits is not None:
+        raise UsageError("--limits is about this machine; it does not go with --backend ray.")
+    options = serve_options(address) if backend == "ray" else ()  # a wrong address is told before anything is measured
     if not is_host and not is_served and (machine is not None or policies):
         raise UsageError("--machine and --policy go with --host, which measures the machine, or with --serve.")
     if is_served and not is_host and not (machine or machine_file()).is_file():
@@ -131,14 +129,16 @@ def profile(
     measurement = (
         _measure(app, manifest, effort, functions, limits, is_silent)
         if backend == "local"
-        else _measure_on_ray(snapshot, effort, functions, address, is_silent)
+        else measure_cluster(snapshot, effort, functions, address, is_silent).measurement
     )
     measured = _merged(measurement.profiles, kept, snapshot)
     if measured.functions:
         write_measured(measured, target)
         if (is_host or is_served) and not measurement.skipped:
-            known = machine or machine_file()
-            measured = _rehearse(app, target, known, measured, policies or catalogue().general(), is_silent)
+            host = read_machine(machine or machine_file()).host
+            if backend == "ray":
+                measured = msgspec.structs.replace(measured, nodes=linked_nodes(host, address, is_silent))
+            measured = _rehearse(app, target, host, measured, policies or catalogue().general(), options, is_silent)
             write_measured(measured, target)
         if figure is not None:
             figure.write_text(profile_figure(measured), encoding="utf-8", newline="\n")
@@ -179,20 +179,26 @@ def _measure_host(target: Path, policies: Sequence[str], is_quiet: bool) -> None
 
 
 def _rehearse(
-    app: str, target: Path, machine: Path, measured: MeasuredProfiles, policies: Sequence[str], is_quiet: bool
+    app: str,
+    target: Path,
+    host: Host,
+    measured: MeasuredProfiles,
+    policies: Sequence[str],
+    options: Sequence[str],
+    is_quiet: bool,
 ) -> MeasuredProfiles:
     """The profile with what serving the app for some seconds showed; as it was, with a warning, where that failed."""
     file, name = split_address(app)
     address = Path(f"{file.resolve()}:{name}" if name else file.resolve())
     manifest = describe(address)  # again: its objectives may depend on its profile
-    scenario = served_scenario(manifest, measured, read_machine(machine).host)
+    scenario = served_scenario(manifest, measured, host)
     beside = file.with_suffix(".profile.json")
     if target.resolve() != beside.resolve():
         warn(f"The app was not served, since `fairlead serve` reads {beside} and not {target}.")
         return measured
     try:
         with ShareProgress(f"Serving {manifest.name}", is_quiet=is_quiet) as progress:
-            seen = rehearse(address, manifest, tell=lambda share, doing: progress.reach(0.6 * share, doing))
+            seen = rehearse(address, manifest, options, lambda share, doing: progress.reach(0.6 * share, doing))
             found = fit_rehearsal(
                 scenario,
                 seen,
@@ -246,29 +252,6 @@ def _measure(
     finally:
         for line in said:
             typer.echo(line, err=True)
-
-
-def _measure_on_ray(
-    snapshot: Snapshot, effort: Effort, functions: Sequence[str] | None, address: str | None, is_quiet: bool
-) -> Measurement:
-    """Measure on one node of each kind of a Ray cluster; points say of which kind they are."""
-    order = ray_order(address, [], "node", None)
-    said: list[str] = []
-    with TemporaryDirectory() as folder, listen_on(parse_address(ray_listen(order, 0)), "--address") as listening:
-        certificate, key = shared_certificate(Path(folder))
-        order = msgspec.structs.replace(order, certfile=certificate, keyfile=key)
-        try:
-            with ShareProgress(f"Measuring {snapshot.manifest.name}", is_quiet=is_quiet) as progress:
-                measuring = measure_on_ray(
-                    order, listening, snapshot, Path(folder), effort, functions, progress.reach, said.append
-                )
-                return uvloop.run(measuring)
-        except RayError:
-            raise
-        except FairleadError:
-            for line in said:
-                typer.echo(line, err=True)
-            raise
 
 
 def _merged(new: MeasuredProfiles, kept: Mapping[str, MeasuredFunction], snapshot: Snapshot) -> MeasuredProfiles:

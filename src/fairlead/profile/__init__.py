@@ -4,6 +4,7 @@ from fairlead.profile.estimate import Estimate
 from fairlead.profile.host import Host
 from fairlead.profile.interference import slowdown
 from fairlead.profile.laws import Constant, Exponential, Law, LogNormal, Row, ScalingLaw, Spread, Sum, Table, space
+from fairlead.profile.links import Link, LinkedNode
 from fairlead.profile.loading import copy_s, load_s
 from fairlead.profile.profile import Profile
 
@@ -13,6 +14,8 @@ __all__ = [
     "Exponential",
     "Host",
     "Law",
+    "Link",
+    "LinkedNode",
     "LogNormal",
     "Profile",
     "Row",

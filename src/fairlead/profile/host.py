@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.errors import ConfigError, Fault
+from fairlead.profile.links import HERE, Link
 
 FORMAT = 1
 MAX_BYTES = 1 << 20
@@ -79,6 +80,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         arms: By workflow and stage: how often an arm of a branch is really taken, where that was seen. Policies go on
             seeing what the workflow declares.
         items: Likewise, how many items a map stage really has.
+        links: By name or kind of a node: how its instances are reached, where they are no children of the gateway.
     """
 
     cores: int
@@ -112,6 +114,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     values_mb: Mapping[str, float] = {}
     arms: Mapping[str, Mapping[str, float]] = {}
     items: Mapping[str, Mapping[str, int]] = {}
+    links: Mapping[str, Link] = {}
 
     def __post_init__(self) -> None:
         for name in ("cores", "max_open", "max_sent"):
@@ -155,6 +158,14 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if not spin_s or not self.spin_s:
             return self
         return msgspec.structs.replace(self, slowness=(spin_s / self.spin_s) ** _FOLLOWS)
+
+    def link(self, node: str, kind: str) -> Link:
+        """The link to a node: its own, else that of its kind, else none, as to a child process."""
+        return self.links.get(node) or self.links.get(kind) or HERE
+
+    def way_to_s(self, node: str, kind: str) -> float:
+        """Elapsed time of a run that does nothing on a node, which measured times of functions there contain."""
+        return self.hop_s + 2 * self.link(node, kind).way_s
 
     def decides_s(self, policy: str) -> float:
         """CPU time of one decision of a policy; of one that was not measured, that of the slowest that was."""

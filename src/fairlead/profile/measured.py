@@ -12,6 +12,7 @@ from fairlead.errors import ConfigError, Fault, suggestion
 from fairlead.model import Configuration
 from fairlead.profile.host import GATEWAY_TIMES, Host
 from fairlead.profile.laws import Row, Table
+from fairlead.profile.links import LinkedNode
 from fairlead.profile.profile import Profile
 
 FORMAT = 1
@@ -174,12 +175,16 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MeasuredProfiles(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of an app, by function; and as a whole, where it was served for that."""
+    """What was measured of an app, by function; and as a whole, where it was served for that.
+
+    `nodes` are those of the cluster that served it; none where this machine did so alone.
+    """
 
     app: str
     machine: Machine
     functions: Mapping[str, MeasuredFunction]
     served: Served | None = None
+    nodes: tuple[LinkedNode, ...] = ()
 
     def profiles(self) -> dict[str, Profile]:
         """The profile of each function, by name."""
@@ -253,13 +258,15 @@ class _Reader:
         parts: dict[str, Callable[[object, str], object]] = {
             "machine": lambda part, at: self._struct(part, at, Machine),
             "functions": self._functions,
-            "served": self._served,
+            "served": lambda part, at: self._converted(part, at, Served | None),
+            "nodes": lambda part, at: self._converted(part, at, tuple[LinkedNode, ...]),
         }
         return self._struct({key: data[key] for key in data if key != "format"}, "", MeasuredProfiles, parts)
 
-    def _served(self, data: object, path: str) -> object:
+    def _converted(self, data: object, path: str, kind: object) -> object:
         try:
-            return msgspec.convert(data, Served | None)
+            found: object = msgspec.convert(data, kind)
+            return found
         except msgspec.ValidationError as error:
             self._fault(path, f"is not as `fairlead profile` writes it: {error}.")
             return None

@@ -1,8 +1,10 @@
-"""A simulation on one machine, as `fairlead serve` would have it: the gateway takes time too, and shares the cores.
+"""A simulation of a served app, as `fairlead serve` would have it: the gateway takes time too, and shares the cores.
 
 The gateway is a process that is busy while it handles an instant; what comes meanwhile is handled together in its next
 one, and effects take place when their part of the turn is done. A batch begins when its instance is awake. Gateway,
 load generator and batches share the cores. Latencies are those that a client sees.
+
+Nodes may be reached over links. Then messages take longer, and a node that is a machine of its own has its own cores.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,10 +26,11 @@ from fairlead.engine.sim.driver import IDLE_INSTANTS, REPORT_EVERY, Progress, Si
 from fairlead.engine.sim.physics import Physics
 from fairlead.engine.sim.process import Process
 from fairlead.engine.sim.users import Loop
-from fairlead.model import Configuration, Request
+from fairlead.model import Configuration, Invocation, Request
 from fairlead.policy import Policy
 from fairlead.policy.base import Scale
-from fairlead.profile import Host
+from fairlead.profile import Host, Link
+from fairlead.profile.links import HERE
 from fairlead.workload import Scenario
 
 _TIMER_LATE_S = 0.001  # a timer of the live event loop is rounded up to milliseconds, and half a one is added
@@ -69,12 +72,15 @@ class HostedSimulation(Simulation):
         "_client",
         "_cores",
         "_decision_s",
+        "_entries",
         "_fates",
         "_gateway",
         "_host",
         "_inbox",
         "_last_end",
+        "_links",
         "_luck",
+        "_machines",
         "_noted",
         "_open",
         "_parts",
@@ -103,6 +109,11 @@ class HostedSimulation(Simulation):
         self._waiting_s = host.decision_waiting_s.get(policy[0], 0.0)
         self.decided: list[tuple[int, float]] = []  # what waited at each decision, and how long it really took
         self._cores = Cores(host.cores)
+        self._machines = {HERE.machine: self._cores}  # by name
+        self._links: dict[str, Link] = {}  # by node
+        self._entries = {
+            (name, stage.name) for name, one in scenario.workflows.items() for stage in one.stages if not stage.after
+        }
         luck = self._luck = _luck(np.random.default_rng((seed, 1_000_008)))
         self._gateway = Process(_GATEWAY, host, self._cores, self.push, luck, self._iterate)
         self._client = Process(_CLIENT, host, self._cores, self.push, luck)
@@ -137,19 +148,19 @@ class HostedSimulation(Simulation):
 
     def loop(self, progress: Progress | None, until: float = inf) -> None:
         """Let everything happen in order until nothing is left to do, or nothing up to an instant."""
-        controller, heap, cores, gateway = self.controller, self.heap, self._cores, self._gateway
+        controller, heap, machines, gateway = self.controller, self.heap, self._machines, self._gateway
         idle = steps = 0
         while True:
             timer = max(controller.now, controller.next_wake + _TIMER_LATE_S) if gateway.is_asleep else inf
-            now = min(heap[0][0], cores.next_end(), timer)
+            now = min(heap[0][0], timer, *[cores.next_end() for cores in machines.values()])
             if now > until or now == inf:
                 return
-            for done in cores.advance(now):
+            for done in [done for cores in machines.values() for done in cores.advance(now)]:
                 done(now)
             while heap[0][0] <= now:
                 self._occur(heappop(heap)[2], now)
             if timer <= now and gateway.is_asleep:
-                if self.coming == 0 and not controller.running and cores.is_idle:
+                if self.coming == 0 and not controller.running and all(cores.is_idle for cores in machines.values()):
                     if not controller.requests:
                         return
                     idle += 1
@@ -249,7 +260,10 @@ class HostedSimulation(Simulation):
         host = self._host
         if isinstance(item, _Sent):
             return host.request_s + host.mb_s * host.values_mb.get(item.workflow, 0.0)
-        return host.end_s + host.invocation_s * len(item.effect.invocations) / 2 if isinstance(item, _Ended) else 0.0
+        if not isinstance(item, _Ended):
+            return 0.0
+        effect = item.effect
+        return host.end_s + host.invocation_s * len(effect.invocations) / 2 + self._link(effect.node).cpu_s / 2
 
     def _read(self, item: "_Sent | _Ended | ev.Event", now: float) -> None:
         if isinstance(item, _Sent):
@@ -309,6 +323,7 @@ class HostedSimulation(Simulation):
                 cost_s = 0.0
                 if isinstance(effect, fx.RunBatch):
                     cost_s = host.send_s + host.invocation_s * len(effect.invocations) / 2
+                    cost_s += self._link(effect.node).cpu_s / 2
                     self._fates[effect.batch] = True
                 sending.append((cost_s, partial(self._act_out, effect)))
         self._gateway.steps.extendleft(reversed(sending))
@@ -329,14 +344,16 @@ class HostedSimulation(Simulation):
     def _run(self, effect: fx.RunBatch) -> None:
         """Send a batch: its instance wakes, has its input, and begins to work."""
         now = self._now()
-        host = self._host
+        host, link = self._host, self._link(effect.node)
         pause_s = now - self._last_end.get(effect.instance, -inf)
-        wake_s = host.wakes_s(self._luck(), is_busy=self._cores.is_full)
+        wake_s = link.way_s + host.wakes_s(self._luck(), is_busy=self._machine(link).is_full)
         wake_s += host.instance_cold_s * host.coldness(pause_s)
         delays_s = host.run_delay_s.get(effect.function)
         if delays_s:
             wake_s += delays_s[int(self._luck() * len(delays_s))] * host.slowness
         transfer_s = self.physics.transfer_s(effect)
+        if link.mb_s:
+            transfer_s += link.mb_s * (effect.transfer_mb + sum(map(self._entering_mb, effect.invocations)))
         self.push(now + wake_s + transfer_s, partial(self._work, effect, transfer_s))
 
     def _work(self, effect: fx.RunBatch, transfer_s: float, now: float) -> None:
@@ -344,17 +361,19 @@ class HostedSimulation(Simulation):
             self._fates.pop(effect.batch, None)
             return
         measured_s = self.physics.work_s(effect) * self._filled(effect)
-        host = self._host
-        alone_s = max(measured_s - host.hop_s, 0.0)  # what is measured has the way to an instance in it
+        host, link = self._host, self._link(effect.node)
+        # What is measured has the way to an instance in it.
+        alone_s = max(measured_s - host.way_to_s(effect.node, self.nodes[effect.node].kind), 0.0)
         fixed_s, times = host.run_s.get(effect.function, 0.0), 1 + host.run_share.get(effect.function, 0.0)
         work_s = max(alone_s * times + fixed_s, _LEAST * alone_s)
         used = host.uses(effect.function, effect.configuration.vcpus)
         threads = max(1.0, used)
         cpu_s = min(alone_s * threads, used * measured_s) * times + fixed_s
         cpu_s = min(max(0.0, cpu_s), work_s * threads)
-        work_s += cpu_s / threads * (host.slowness - 1)
-        share = cpu_s * host.slowness / work_s if work_s else 1.0
-        self._cores.begin(now, effect.batch, work_s, share, partial(self._done, effect, transfer_s))
+        slowness = 1.0 if link.machine else host.slowness  # that of other machines is not known
+        work_s += cpu_s / threads * (slowness - 1)
+        share = cpu_s * slowness / work_s if work_s else 1.0
+        self._machine(link).begin(now, effect.batch, work_s, share, partial(self._done, effect, transfer_s))
 
     def _filled(self, effect: fx.RunBatch) -> float:
         """What a batch that is not full takes, of the time of a full one: a straight line between known sizes."""
@@ -375,18 +394,42 @@ class HostedSimulation(Simulation):
 
     def _done(self, effect: fx.RunBatch, transfer_s: float, now: float) -> None:
         self._last_end[effect.instance] = now
-        self._tell(_Ended(effect, transfer_s), now)
+        ended, way_s = _Ended(effect, transfer_s), self._link(effect.node).way_s
+        if way_s:
+            self.push(now + way_s, partial(self._tell, ended))
+        else:
+            self._tell(ended, now)
 
     def _stop_batch(self, effect: fx.StopInstance) -> None:
         if effect.batch in self._fates:
             self._fates[effect.batch] = False
-            self._cores.drop(self._now(), effect.batch)
+            for cores in self._machines.values():
+                cores.drop(self._now(), effect.batch)
 
     def _start(self, effect: fx.StartInstance) -> None:
         """A process that starts computes nearly all the time."""
         ready = ev.InstanceReady(effect.instance)
-        seconds = self.physics.cold_start_s(effect) * self._host.slowness
-        self._cores.begin(self._now(), _STARTS - effect.instance, seconds, 1.0, partial(self._tell, ready))
+        link = self._link(effect.node)
+        seconds = self.physics.cold_start_s(effect) * (1.0 if link.machine else self._host.slowness)
+        self._machine(link).begin(self._now(), _STARTS - effect.instance, seconds, 1.0, partial(self._tell, ready))
+
+    def _link(self, node: str) -> Link:
+        if node not in self._links:
+            self._links[node] = self._host.link(node, self.nodes[node].kind)
+        return self._links[node]
+
+    def _machine(self, link: Link) -> Cores:
+        """The cores that instances behind a link run on."""
+        found = self._machines.get(link.machine)
+        if found is None:
+            found = self._machines[link.machine] = Cores(link.cores)
+            found.advance(self._now())
+        return found
+
+    def _entering_mb(self, invocation: Invocation) -> float:
+        """What a first stage gets from outside, and what is answered in the end."""
+        is_first = (invocation.workflow, invocation.stage) in self._entries
+        return self._host.values_mb.get(invocation.workflow, 0.0) if is_first else 0.0
 
     def _now(self) -> float:
         return self._cores.now

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.errors import ConfigError
-from fairlead.profile import Host
+from fairlead.profile import Host, Link
 from fairlead.profile.host import read_machine
 from fairlead.workload.parse.reader import Section, integer, mapping, number, text
 
@@ -36,6 +36,8 @@ def parse_host(top: Section, folder: Path) -> Host | None:
             values |= {name: found} if (found := _numbers(section, name)) is not None else {}
         elif name in _NESTED:
             values |= {name: nested} if (nested := _nested(section, name)) is not None else {}
+        elif name == "links":
+            values |= {name: _links(section.section(name))} if name in section else {}
         else:
             values |= section.read({name: integer if name in _WHOLE else number})
     section.finish()
@@ -43,6 +45,17 @@ def parse_host(top: Section, folder: Path) -> Host | None:
         section.fault("cores", "is missing.")
     host = section.build(Host, values, {"cores": 1})
     return host if len(top.faults) == before else None
+
+
+def _links(section: Section) -> dict[str, Link]:
+    found = {}
+    checks = {"way_s": number, "cpu_s": number, "mb_s": number, "machine": text, "cores": integer}
+    for name, part in section.named_sections():
+        link = part.build(Link, part.read(checks))
+        part.finish()
+        if link is not None:
+            found[name] = link
+    return found
 
 
 def _from_file(section: Section, folder: Path) -> dict[str, object]:

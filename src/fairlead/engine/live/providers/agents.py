@@ -166,6 +166,11 @@ class AgentProvider:
         return Capabilities(keeps=True)
 
     @property
+    def hosts(self) -> dict[str, str]:
+        """By node that is connected: the machine at which its values are read."""
+        return {name: parse_address(agent.home.rpartition("@")[2]).host for name, agent in self._agents.items()}
+
+    @property
     def has_state(self) -> bool:
         """Whether a former gateway of this state folder had agents."""
         return bool(self._read_state().nodes)

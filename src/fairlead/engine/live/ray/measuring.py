@@ -1,7 +1,7 @@
 """Measuring an app on a Ray cluster: on one node of each kind, with agents of its own that end afterwards."""
 
 import socket
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from secrets import token_urlsafe
 
@@ -14,7 +14,16 @@ from fairlead.engine.live.measuring.measure import Effort, Measurement, Watch, m
 from fairlead.engine.live.order import RayOrder
 from fairlead.engine.live.ray.provider import ray_provider
 from fairlead.engine.live.store import Store
+from fairlead.model import Node
 from fairlead.profile.measured import MeasuredFunction
+
+
+class Surveyed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured on a cluster, its nodes, and by name of a node the address of the machine that it is on."""
+
+    measurement: Measurement
+    nodes: tuple[Node, ...]
+    hosts: Mapping[str, str]
 
 
 async def measure_on_ray(
@@ -26,7 +35,7 @@ async def measure_on_ray(
     functions: Collection[str] | None,
     watch: Watch,
     log: Callable[[str], None],
-) -> Measurement:
+) -> Surveyed:
     """Measure the functions of an app on the largest node of each kind; the budget is shared between kinds.
 
     See `measure`. `folder` holds what is needed meanwhile.
@@ -50,7 +59,7 @@ async def measure_on_ray(
             found[kind] = await measure(
                 snapshot.manifest, instances, effort=share, functions=functions, watch=tell, node=node
             )
-        return together(found)
+        return Surveyed(measurement=together(found), nodes=tuple(nodes), hosts=provider.hosts)
     finally:
         await shared.close()
         store.close()
@@ -65,7 +74,10 @@ def together(found: dict[str, Measurement]) -> Measurement:
         kinds = {kind: each.profiles.functions[name] for kind, each in found.items() if name in each.profiles.functions}
         functions[name] = _joined(list(kinds.items()))
     skipped = {name: why for each in found.values() for name, why in each.skipped.items() if name not in functions}
-    return Measurement(profiles=msgspec.structs.replace(first.profiles, functions=functions), skipped=skipped)
+    # Instances are no children of this process, so what others used was not measured.
+    machine = msgspec.structs.replace(first.profiles.machine, others_share=None)
+    profiles = msgspec.structs.replace(first.profiles, machine=machine, functions=functions)
+    return Measurement(profiles=profiles, skipped=skipped)
 
 
 def _joined(kinds: Sequence[tuple[str, MeasuredFunction]]) -> MeasuredFunction:

@@ -79,6 +79,11 @@ class RayProvider:
         return Capabilities(keeps=True, growable=self._growable, resizes=not self._order.share.by_instance)
 
     @property
+    def hosts(self) -> dict[str, str]:
+        """By node that is connected: the machine that it is on."""
+        return self._agents.hosts
+
+    @property
     def driver_pid(self) -> int | None:
         """The process of the Ray driver, while there is one."""
         return None if self._driver is None or self._driver.returncode is not None else self._driver.pid
