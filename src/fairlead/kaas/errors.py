@@ -9,7 +9,8 @@ KernelError
 ├── TimeLimitError      loading or running took longer than allowed; the executor was restarted
 └── ValueMissingError   a key has no value, or one that is too short
 
-A graph that is wrong is a `GraphError`, which lists its faults as every `ConfigError` does.
+A graph that is wrong is a `GraphError`, which lists its faults as every `ConfigError` does. A model that cannot be a graph
+is an `ExportError`.
 """
 
 from fairlead.errors import ConfigError, FairleadError
@@ -17,6 +18,10 @@ from fairlead.errors import ConfigError, FairleadError
 
 class GraphError(ConfigError):
     """A kernel graph is wrong; `faults` have paths such as `kernels[3].arguments[0].buffer`."""
+
+
+class ExportError(FairleadError):
+    """A model cannot be made into a kernel graph."""
 
 
 class KernelError(FairleadError):
