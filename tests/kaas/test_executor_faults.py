@@ -131,7 +131,8 @@ import asyncio, os, sys
 from pathlib import Path
 from fairlead.kaas import Executor, ExecutorSettings
 async def go():
-    executor = Executor(ExecutorSettings(device="numpy", values=Path({str(desk.folder)!r}), cache=Path({str(desk.cache)!r})))
+    values, cache = Path({str(desk.folder)!r}), Path({str(desk.cache)!r})
+    executor = Executor(ExecutorSettings(device="numpy", values=values, cache=cache))
     await executor.start()
     print(executor.process_id, flush=True)
     os._exit(0)

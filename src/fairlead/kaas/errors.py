@@ -9,8 +9,8 @@ KernelError
 ├── TimeLimitError      loading or running took longer than allowed; the executor was restarted
 └── ValueMissingError   a key has no value, or one that is too short
 
-A graph that is wrong is a `GraphError`, which lists its faults as every `ConfigError` does. A model that cannot be a graph
-is an `ExportError`.
+A graph that is wrong is a `GraphError`, which lists its faults as every `ConfigError` does. A model that cannot be a
+graph is an `ExportError`.
 """
 
 from fairlead.errors import ConfigError, FairleadError

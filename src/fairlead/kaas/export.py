@@ -44,7 +44,7 @@ def export_graph(
     Its outputs are called `output`, or `output0`, `output1` and so on if it gives a tuple. ExportError if what
     it does cannot be a graph.
     """
-    grad = _tinygrad()
+    grad = open_tinygrad()
     jitted = grad.TinyJit(lambda *tensors: _realized(model(*tensors)))
     for _ in range(3):  # the first call runs, the second captures, the third replays
         returned = jitted(*(grad.Tensor(array).realize() for array in inputs.values()))
@@ -146,8 +146,8 @@ class _Parts:
 def _element_type(dtype: Any) -> str:
     name: str = dtype.name
     known = {"float": "float32", "half": "float16", "double": "float64", "int": "int32", "unsigned int": "uint32",
-             "long": "int64", "unsigned long": "uint64", "char": "int8", "signed char": "int8", "unsigned char": "uint8",
-             "bool": "uint8", "short": "int16", "unsigned short": "uint16"}  # fmt: skip
+             "long": "int64", "unsigned long": "uint64", "char": "int8", "signed char": "int8",
+             "unsigned char": "uint8", "bool": "uint8", "short": "int16", "unsigned short": "uint16"}  # fmt: skip
     if name not in known:
         raise ExportError(f"The model has elements of type {name}, which a graph cannot have.")
     return known[name]
@@ -158,8 +158,11 @@ def _realized(returned: Any) -> tuple[Any, ...]:
     return tuple(tensor.contiguous().realize() for tensor in tensors)
 
 
-def _tinygrad() -> Any:
-    """tinygrad, on its OpenCL device. pyopencl's loader serves where the system has none."""
+def open_tinygrad() -> Any:
+    """tinygrad, on its OpenCL device: call this before a model makes its tensors.
+
+    pyopencl's loader serves where the system has none. MissingExtraError if a library is not installed.
+    """
     os.environ["DEV"] = "CL"
     try:
         import pyopencl  # noqa: PLC0415 - an optional library
