@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 from kaas_devices import DEVICES, needs_pocl, run
+from msgspec.structs import replace
 from sklearn.datasets import load_digits
 
 from fairlead.kaas import (
@@ -14,6 +15,7 @@ from fairlead.kaas import (
     LaunchError,
     Request,
     RequestError,
+    Source,
     ValueMissingError,
 )
 from fairlead.kaas.graphs import SHIPPED, digits, gemm_chain, jacobi, scaling
@@ -30,6 +32,11 @@ def expected(example):
             sizes = [literal.value for literal in kernel.literals]
             REFERENCE[kernel.reference].run(*sizes, *(held[argument.buffer] for argument in kernel.arguments))
     return {b.name: held[b.name].reshape(b.shape) for b in example.graph.buffers if b.is_returned}
+
+
+def with_kernel(graph, **changes):
+    """A graph of one kernel, changed."""
+    return replace(graph, kernels=(replace(graph.kernels[0], **changes),))
 
 
 def ask(example, tenant="t", **more):
@@ -138,10 +145,8 @@ def test_memory_of_an_earlier_tenant_reads_as_zeros(desk, device):
 
     async def go():
         secret, peek = scaling(n=4096, factor=7.0), scaling(n=4096)
-        (kernel,) = peek.graph.kernels
-        (size, factor) = kernel.literals
-        idle = type(kernel)(**{**_fields(kernel), "literals": (type(size)(type="int32", value=0), factor)})
-        graph = type(peek.graph)(**{**_fields(peek.graph), "kernels": (idle,)})
+        (size, factor) = peek.graph.kernels[0].literals
+        graph = with_kernel(peek.graph, literals=(replace(size, value=0), factor))
         async with desk.executor(device) as executor:
             for _ in range(20):
                 answer = await executor.run(Request(tenant="one", graph=secret.graph, inputs=secret.inputs))
@@ -150,10 +155,6 @@ def test_memory_of_an_earlier_tenant_reads_as_zeros(desk, device):
                 assert not seen.array("y").any()
 
     run(go())
-
-
-def _fields(value):
-    return {name: getattr(value, name) for name in value.__struct_fields__}
 
 
 def test_request_can_name_another_value_for_a_constant(desk):
@@ -193,15 +194,9 @@ def test_what_is_wrong_with_one_request_leaves_the_process_as_it_was(desk):
     async def go():
         small, chain = scaling(), gemm_chain(size=16, depth=1)
         desk.values.put("short", "gemm-chain-16x1/w0", b"abcd")
-        kernel = _fields(small.graph.kernels[0])
-        silent = type(small.graph)(
-            **{**_fields(small.graph), "kernels": (type(small.graph.kernels[0])(**{**kernel, "reference": None}),)}
-        )
-        beyond = scaling(n=64, factor=2.0).graph.kernels[0].literals
-        wrong = tuple(type(beyond[0])(type="int32", value=-5) if i == 0 else each for i, each in enumerate(beyond))
-        crooked = type(small.graph)(
-            **{**_fields(small.graph), "kernels": (type(small.graph.kernels[0])(**{**kernel, "literals": wrong}),)}
-        )
+        silent = with_kernel(small.graph, reference=None)
+        size, factor = small.graph.kernels[0].literals
+        crooked = with_kernel(small.graph, literals=(replace(size, value=-5), factor))
         async with desk.executor(memory_bytes=4096) as executor:
             process = executor.process_id
             with pytest.raises(DeviceMemoryError, match="the cap is 4096"):
@@ -223,9 +218,7 @@ def test_what_is_wrong_with_one_request_leaves_the_process_as_it_was(desk):
 @needs_pocl
 def test_source_that_does_not_compile_is_an_error_with_the_compilers_words(desk):
     def spoil(graph, code, name="scale"):
-        kernel = type(graph.kernels[0])(**{**_fields(graph.kernels[0]), "name": name})
-        source = type(graph.sources["kernels"])(opencl=code)
-        return type(graph)(**{**_fields(graph), "sources": {"kernels": source}, "kernels": (kernel,)})
+        return replace(with_kernel(graph, name=name), sources={"kernels": Source(opencl=code)})
 
     async def go():
         small = scaling()

@@ -46,8 +46,9 @@ class NumpyDevice:
     def launch(self, program: Reference, kernel: Kernel, buffers: Sequence[Bytes]) -> None:
         """Run the kernel. LaunchError if its sizes do not fit its buffers."""
         values = [literal.value for literal in kernel.literals]
-        if min(values, default=0) < 0 and kernel.reference != "scale":
-            raise LaunchError(f"Kernel {kernel.name!r}: sizes must not be negative; got {values}.")
+        sizes = [value for value in values if isinstance(value, int)]
+        if min(sizes, default=0) < 0:
+            raise LaunchError(f"Kernel {kernel.name!r}: sizes must not be negative; got {sizes}.")
         arrays = [each[: each.size // 4 * 4].view(np.float32) for each in buffers]
         try:
             with np.errstate(all="ignore"):
