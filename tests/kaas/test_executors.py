@@ -20,6 +20,7 @@ from fairlead.kaas import (
 )
 from fairlead.kaas.graphs import SHIPPED, digits, gemm_chain, jacobi, scaling
 from fairlead.kaas.reference import REFERENCE
+from fairlead.kaas.request import inputs_of
 
 
 def expected(example):
@@ -188,6 +189,21 @@ def test_inputs_that_do_not_fit_the_graph_are_refused(desk, inputs, message):
 
     with pytest.raises(RequestError, match=message):
         run(go())
+
+
+@pytest.mark.parametrize("kind", ["input", "output"])
+def test_more_bytes_than_a_message_holds_are_refused(kind):
+    """9 GiB; a constant may be as large."""
+    graph = scaling().graph
+    large = tuple(replace(b, shape=(3, 3 << 28)) if b.kind == kind else b for b in graph.buffers)
+    request = Request(tenant="t", graph=replace(graph, buffers=large), inputs={"x": np.zeros(64, np.float32)})
+    with pytest.raises(RequestError, match="at most 4294967296 are possible"):
+        inputs_of(request)
+
+
+def test_name_that_no_message_can_hold_is_refused():
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        Request(tenant="\ud800", graph=scaling().graph)
 
 
 def test_what_is_wrong_with_one_request_leaves_the_process_as_it_was(desk):

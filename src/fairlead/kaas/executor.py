@@ -147,8 +147,9 @@ class Executor:
         try:
             return await pending.future
         except asyncio.CancelledError:
-            with suppress(ValueError):
+            with suppress(ValueError):  # what was sent already is answered to nobody
                 self._waiting.remove(pending)
+                self._suspects.discard(pending.id)
             raise
 
     async def status(self) -> Status:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fairlead.kaas.errors import RequestError
 from fairlead.kaas.graph import Graph
-from fairlead.kaas.wire import Counts, Resident, Timings
+from fairlead.kaas.wire import MOST_PAYLOAD, Counts, Resident, Timings
 
 _MOST_KEYS = 64 << 10  # characters of all keys of a request
 
@@ -31,6 +31,8 @@ class Request:
     def __post_init__(self) -> None:
         if not 1 <= len(self.tenant) <= 256:
             raise ValueError(f"tenant must have 1 to 256 characters; got {len(self.tenant)}.")
+        for text in (self.tenant, *self.keys, *self.keys.values()):
+            text.encode()  # UnicodeEncodeError, which is a ValueError, for what no message can hold
         if not self.limit_s > 0:
             raise ValueError(f"limit_s must be positive; got {self.limit_s}.")
 
@@ -100,6 +102,9 @@ def inputs_of(request: Request) -> list[memoryview]:
         raise RequestError(f"keys must name constants of {graph.name}; got {', '.join(wrong)[:200]}.")
     if sum(map(len, request.keys.values())) > _MOST_KEYS:
         raise RequestError(f"keys of a request may have {_MOST_KEYS} characters in all.")
+    for way, size in (("sends", sum(b.size for b in expected)), ("returns", _returned(graph))):
+        if size > MOST_PAYLOAD:
+            raise RequestError(f"{graph.name} {way} {size} bytes with a request; at most {MOST_PAYLOAD} are possible.")
     parts_of: list[memoryview] = []
     for buffer in expected:
         value = request.inputs[buffer.name]
@@ -114,3 +119,7 @@ def inputs_of(request: Request) -> list[memoryview]:
             raise RequestError(f"Input {buffer.name!r} must have {buffer.size} bytes; got {data.nbytes}.")
         parts_of.append(data)
     return parts_of
+
+
+def _returned(graph: Graph) -> int:
+    return sum(buffer.size for buffer in graph.buffers if buffer.is_returned)
