@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from fairlead.kaas import Executor, ExecutorSettings, Values
 
@@ -32,10 +33,11 @@ class Desk:
 
 
 def run(coroutine):
-    """As `asyncio.run`, but never for ever."""
+    """Run it, but not for ever."""
 
     async def limited():
         async with asyncio.timeout(300):
             return await coroutine
 
-    return asyncio.run(limited())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # the loop of every gateway
+        return runner.run(limited())

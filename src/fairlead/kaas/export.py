@@ -45,11 +45,14 @@ def export_graph(
     it does cannot be a graph.
     """
     grad = open_tinygrad()
+    from tinygrad.engine.jit import JitError as jit_error  # noqa: N813, PLC0415 - an optional library
+
     jitted = grad.TinyJit(lambda *tensors: _realized(model(*tensors)))
-    for _ in range(3):  # the first call runs, the second captures, the third replays
-        returned = jitted(*(grad.Tensor(array).realize() for array in inputs.values()))
-    if jitted.captured is None:
-        raise ExportError("The model ran no kernels that tinygrad could capture.")
+    try:
+        for _ in range(3):  # the first call runs, the second captures, the third replays
+            returned = jitted(*(grad.Tensor(array).realize() for array in inputs.values()))
+    except jit_error as error:
+        raise ExportError(f"tinygrad cannot capture the model: {error}") from error
     outputs = {"output": returned[0]} if len(returned) == 1 else {f"output{i}": t for i, t in enumerate(returned)}
     parts = _Parts(inputs, {_place(tensor.uop.base.buffer): n for n, tensor in outputs.items()})
     kernels = tuple(parts.kernel(call) for call in jitted.captured.linear.src)
@@ -128,7 +131,8 @@ class _Parts:
 
     def _name(self, argument: Any) -> str:
         if argument.op.name == "PARAM":
-            name = list(self.inputs)[argument.arg.slot]
+            slot: int = argument.arg.slot
+            name = list(self.inputs)[slot]
             self.used[name] = None
             return name
         if argument.op.name != "BUFFER":
