@@ -2,6 +2,7 @@
 
 FairleadError
 ├── ConfigError            a file or a setting is wrong; carries every fault with its path
+├── ExportError, KernelError  kernels cannot be exported or run: see `fairlead.kaas.errors`
 ├── UnknownNameError       nothing goes by that name; carries the near misses
 │   ├── AmbiguousNameError  several things go by that name; carries their full names
 │   └── UnknownPolicyError

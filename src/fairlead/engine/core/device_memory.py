@@ -14,12 +14,11 @@ from collections.abc import Iterable
 from math import ceil
 from typing import TYPE_CHECKING
 
+from fairlead.kaas.lists import TwoLists
 from fairlead.model import DeviceMemoryUse, Function
 
 if TYPE_CHECKING:
     from fairlead.engine.core.capacity import DeviceState, Flavour, NodeState
-
-SELDOM = 2  # a buffer that was used more often than this is evicted only when no other is left
 
 Key = tuple[str, str]  # function and buffer: nothing is shared between functions
 
@@ -76,14 +75,13 @@ class DeviceMemory:
     lies there unpinned; whenever it exceeds what is free, the pool asks to `evict`.
     """
 
-    __slots__ = ("_device", "_evicted", "_has_executor", "_instances", "_often", "_resident", "_seldom", "counts")
+    __slots__ = ("_device", "_evicted", "_has_executor", "_idle", "_instances", "_resident", "counts")
 
     def __init__(self, device: DeviceState, counts: MemoryCounts) -> None:
         self._device = device
         self.counts = counts
         self._resident: dict[Key, Resident] = {}
-        self._seldom: dict[Key, Resident] = {}  # unpinned and used at most twice; least recently used first
-        self._often: dict[Key, Resident] = {}  # unpinned and used more often
+        self._idle: TwoLists[Key, Resident] = TwoLists()  # unpinned, in the order in which they are evicted
         self._evicted: set[Key] = set()  # what had to go: loading it again is a miss for lack of room
         self._instances: dict[str, int] = {}  # by function
         self._has_executor = False
@@ -131,7 +129,7 @@ class DeviceMemory:
             else:
                 counts.hits += 1
                 if not found.pins:
-                    del (self._seldom if found.uses <= SELDOM else self._often)[key]
+                    self._idle.take(key, found.uses)
                     device.memory_held -= size
                     taken += size
             if not found.is_loaded:
@@ -148,18 +146,17 @@ class DeviceMemory:
             found = self._resident[key]
             found.pins -= 1
             if not found.pins:
-                (self._seldom if found.uses <= SELDOM else self._often)[key] = found
+                self._idle.put(key, found, found.uses)
                 device.memory_held += size
                 given += size
         device.memory_free += given
 
     def evict(self) -> Kernel | None:
         """Free the buffer that is missed least, and say whose it was; None if all that is there is pinned."""
-        chosen = self._seldom or self._often
-        if not chosen:
+        key = self._idle.first()
+        if key is None:
             return None
-        key = next(iter(chosen))
-        found = self._free(key, chosen)
+        found = self._free(key)
         self._evicted.add(key)
         self.counts.evictions += 1
         return found.kernel
@@ -182,18 +179,17 @@ class DeviceMemory:
         if self._instances[kernel.name] or is_kept:
             return
         for key, _, _ in kernel.constants:
-            found = self._resident.get(key)
-            if found is not None:
-                self._free(key, self._seldom if found.uses <= SELDOM else self._often)
+            if key in self._resident:
+                self._free(key)
 
     def ran(self, kernel: Kernel) -> None:
         """A run came to its end: its input was copied in, its output written back."""
         self.counts.input_mb += kernel.input_mb
         self.counts.output_mb += kernel.output_mb
 
-    def _free(self, key: Key, among: dict[Key, Resident]) -> Resident:
-        found = among.pop(key)
-        del self._resident[key]
+    def _free(self, key: Key) -> Resident:
+        found = self._resident.pop(key)
+        self._idle.take(key, found.uses)
         self._device.memory_held -= found.size
         return found
 

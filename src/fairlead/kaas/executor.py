@@ -1,0 +1,407 @@
+"""The parent's side of a device: starts its process, watches it, restarts it, and repeats what was under way.
+
+For an event loop; one `Executor` per device. Kernels have no side effects, so a request can be repeated. A process that
+hangs is killed, and only the request that hung fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import cast
+
+from fairlead.kaas.errors import KINDS, DeviceLostError, KernelError, TimeLimitError
+from fairlead.kaas.graph import graph_json
+from fairlead.kaas.request import Answer, Request, Status, inputs_of
+from fairlead.kaas.wire import (
+    Ask,
+    Begin,
+    Counts,
+    Done,
+    Drop,
+    Failed,
+    Forget,
+    Order,
+    Ready,
+    Refused,
+    Register,
+    Replies,
+    Reply,
+    Report,
+    Run,
+    Running,
+    head,
+)  # fmt: skip
+
+_WINDOW = 3  # requests in the process: one runs, one loads, one is in the channel
+_MOST_GRAPHS = 1024  # that a process knows
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 2.0
+_STARTS = 5  # failed starts in a row after which waiting requests fail
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutorSettings:
+    """How a device is used.
+
+    Args:
+        device: `numpy`, `opencl:0`, `cuda:1`.
+        memory_bytes: Cap on device memory; 0 takes what the driver reports.
+        values: Folder of `Values`.
+        cache: Folder for compiled code.
+        load_limit_s: How long compiling and loading a request may take.
+        start_limit_s: How long the process may take to open its device.
+        attempts: How often a request is tried when the process dies under it.
+        environment: Variables for the process, beside its parent's.
+    """
+
+    device: str
+    values: Path
+    cache: Path
+    memory_bytes: int = 0
+    load_limit_s: float = 60.0
+    start_limit_s: float = 30.0
+    attempts: int = 3
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Pending:
+    """A request that is not answered yet."""
+
+    id: int
+    request: Request
+    payload: list[memoryview]
+    future: asyncio.Future[Answer]
+    deaths: int = 0
+    is_running: bool = False
+
+
+class Executor:
+    """Runs requests on one device, in the order in which they come. Use it as a context, or `start` and `close` it."""
+
+    def __init__(self, settings: ExecutorSettings) -> None:
+        self.settings = settings
+        self.restarts = 0
+        self.ready: Ready | None = None  # what the device is; None while it is not open
+        self._process: subprocess.Popen[bytes] | None = None
+        self._link: _Link | None = None
+        self._waiting: deque[_Pending] = deque()
+        self._sent: OrderedDict[int, _Pending] = OrderedDict()
+        self._suspects: set[int] = set()  # under way when a process died: sent one at a time
+        self._asked: dict[int, asyncio.Future[Report]] = {}
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._clock: asyncio.TimerHandle | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._opened: asyncio.Future[None] | None = None
+        self._next = 0
+        self._is_closed = False
+        self._counts = Counts()
+        self._device_s: dict[str, float] = {}
+        self._answered = 0
+
+    async def __aenter__(self) -> Executor:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Open the device. DeviceLostError if that fails: a device that never worked is not tried again."""
+        try:
+            await self._open()
+        except BaseException:
+            self._is_closed = True
+            self._kill()
+            raise
+
+    async def close(self) -> None:
+        """End the process. Requests that are not answered fail."""
+        self._is_closed = True
+        if self._starting is not None:
+            self._starting.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._starting
+        self._kill()
+        self._fail_all(DeviceLostError("The executor was closed."))
+
+    async def run(self, request: Request) -> Answer:
+        """The answer to a request; a KernelError if it fails."""
+        if self._is_closed:
+            raise DeviceLostError("The executor is closed.")
+        payload = inputs_of(request)
+        self._next += 1
+        pending = _Pending(self._next, request, payload, asyncio.get_running_loop().create_future())
+        self._waiting.append(pending)
+        self._send_waiting()
+        try:
+            return await pending.future
+        except asyncio.CancelledError:
+            with suppress(ValueError):  # what was sent already is answered to nobody
+                self._waiting.remove(pending)
+                self._suspects.discard(pending.id)
+            raise
+
+    async def status(self) -> Status:
+        """What lies on the device, and what was done since the start, restarts included."""
+        self._next += 1
+        return self._status(await self._ask(Ask(self._next)))
+
+    async def forget(self, tenant: str) -> None:
+        """Free what a tenant has on the device."""
+        self._next += 1
+        await self._ask(Forget(self._next, tenant))
+
+    @property
+    def process_id(self) -> int | None:
+        """Of the process that drives the device; None while there is none."""
+        return None if self._process is None else self._process.pid
+
+    def _status(self, report: Report) -> Status:
+        return Status(
+            device=self.settings.device,
+            name="" if self.ready is None else self.ready.name,
+            memory_bytes=report.capacity,
+            used_bytes=report.used,
+            pinned_bytes=report.pinned,
+            peak_bytes=report.peak,
+            residents=report.residents,
+            counts=self._counts,
+            device_s=dict(self._device_s),
+            answered=self._answered,
+            waiting=len(self._waiting) + len(self._sent),
+            restarts=self.restarts,
+        )
+
+    async def _ask(self, order: Ask | Forget) -> Report:
+        if self._link is None or self.ready is None:
+            raise DeviceLostError("The device's process is being restarted.")
+        future: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+        self._asked[order.id] = future
+        self._link.send(order)
+        return await future
+
+    async def _open(self) -> None:
+        """Start a process and wait until it has opened its device."""
+        settings, loop = self.settings, asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        try:
+            command = [sys.executable, "-m", "fairlead.kaas.worker", str(theirs.fileno()), str(os.getpid())]
+            environment = {**os.environ, **settings.environment}
+            self._process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        opened = self._opened = loop.create_future()
+        link = _Link(self)
+        await loop.create_unix_connection(lambda: link, sock=ours)
+        self._link = link
+        link.send(Begin(settings.device, settings.memory_bytes, str(settings.values), str(settings.cache)))
+        try:
+            async with asyncio.timeout(settings.start_limit_s):
+                await opened
+        except TimeoutError:
+            self._kill()
+            raise DeviceLostError(f"{settings.device} did not open within {settings.start_limit_s:g} s.") from None
+        self._send_waiting()
+
+    async def _restart(self) -> None:
+        """Open the device again and again, until it works."""
+        pause_s, failed = 0.0, 0
+        while not self._is_closed:
+            await asyncio.sleep(pause_s)
+            try:
+                await self._open()
+            except (DeviceLostError, OSError) as error:
+                self._kill()
+                failed += 1
+                pause_s = min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+                if failed >= _STARTS:
+                    self._fail_all(DeviceLostError(f"{self.settings.device} cannot be opened again: {error}"))
+            else:
+                return
+
+    def _send_waiting(self) -> None:
+        """Send what the process can take."""
+        link = self._link
+        if link is None or self.ready is None:
+            return
+        while self._waiting and len(self._sent) < (1 if self._suspects else _WINDOW):
+            pending = self._waiting.popleft()
+            if pending.future.done():
+                self._suspects.discard(pending.id)
+                continue
+            request = pending.request
+            digest = request.graph.digest
+            if digest in self._known:
+                self._known.move_to_end(digest)
+            else:
+                self._known[digest] = None
+                link.send(Register(digest), [memoryview(graph_json(request.graph))])
+                if len(self._known) > _MOST_GRAPHS:
+                    link.send(Drop(self._known.popitem(last=False)[0]))
+            self._sent[pending.id] = pending
+            pending.is_running = False
+            link.send(Run(pending.id, request.tenant, digest, dict(request.keys)), pending.payload)
+            if len(self._sent) == 1:
+                self._watch()
+
+    def _watch(self) -> None:
+        """Set the clock for the oldest request in the process."""
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+        if self._sent:
+            oldest = next(iter(self._sent.values()))
+            limit_s = oldest.request.limit_s if oldest.is_running else self.settings.load_limit_s
+            self._clock = asyncio.get_running_loop().call_later(limit_s, self._too_late, oldest, limit_s)
+
+    def _too_late(self, pending: _Pending, limit_s: float) -> None:
+        what = "run" if pending.is_running else "load and compile"
+        self._sent.pop(pending.id, None)
+        name = pending.request.graph.name
+        self._fail(pending, TimeLimitError(f"{name} did not {what} within {limit_s:g} s; the executor was restarted."))
+        self._suspects.discard(pending.id)
+        self.lost()
+
+    def received(self, reply: Reply, payload: bytearray) -> None:
+        """Take a message of the process."""
+        if isinstance(reply, Running):
+            pending = self._sent.get(reply.id)
+            if pending is not None:
+                pending.is_running = True
+                self._sent.move_to_end(reply.id, last=False)
+                self._watch()
+        elif isinstance(reply, Done | Refused):
+            pending = self._sent.pop(reply.id, None)
+            if pending is not None:
+                self._suspects.discard(pending.id)
+                self._watch()
+                self._send_waiting()
+                if isinstance(reply, Done):
+                    self._answer(pending, reply, payload)
+                else:
+                    self._fail(pending, KINDS.get(reply.kind, KernelError)(reply.message))
+        elif isinstance(reply, Report):
+            future = self._asked.pop(reply.id, None)
+            if future is not None and not future.done():
+                future.set_result(reply)
+        elif isinstance(reply, Ready):
+            self.ready = reply
+            if self._opened is not None and not self._opened.done():
+                self._opened.set_result(None)
+        elif isinstance(reply, Failed) and self._opened is not None and not self._opened.done():
+            self._opened.set_exception(DeviceLostError(reply.error))
+
+    def _answer(self, pending: _Pending, done: Done, payload: bytearray) -> None:
+        tenant = pending.request.tenant
+        self._device_s[tenant] = self._device_s.get(tenant, 0.0) + done.timings.run_s
+        self._counts = self._counts.plus(done.counts)
+        self._answered += 1
+        if not pending.future.done():
+            pending.future.set_result(Answer(pending.request.graph, payload, done.timings, done.counts))
+
+    def lost(self, link: _Link | None = None) -> None:
+        """The process is gone, or is to go: start another one, and repeat what was under way."""
+        if link is not None and link is not self._link:
+            return  # an earlier one
+        was_open = self.ready is not None
+        self._kill()
+        if self._opened is not None and not self._opened.done():
+            self._opened.set_exception(DeviceLostError(f"The process of {self.settings.device} ended at its start."))
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(DeviceLostError("The device's process ended."))
+        self._asked.clear()
+        again = []
+        for pending in self._sent.values():
+            pending.deaths += 1
+            if pending.deaths < self.settings.attempts:
+                again.append(pending)
+                self._suspects.add(pending.id)
+            else:
+                self._suspects.discard(pending.id)
+                died = f"The process of {self.settings.device} died {pending.deaths} times"
+                self._fail(pending, DeviceLostError(f"{died} while {pending.request.graph.name} was under way."))
+        self._sent.clear()
+        self._waiting.extendleft(reversed(again))
+        if was_open and not self._is_closed:
+            self.restarts += 1
+            self._starting = asyncio.get_running_loop().create_task(self._restart())
+
+    def _kill(self) -> None:
+        """End the process and the channel."""
+        self.ready = None
+        self._known.clear()
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            asyncio.get_running_loop().run_in_executor(None, process.wait)
+
+    def _fail(self, pending: _Pending, error: KernelError) -> None:
+        if not pending.future.done():
+            pending.future.set_exception(error)
+
+    def _fail_all(self, error: KernelError) -> None:
+        for pending in (*self._sent.values(), *self._waiting):
+            self._fail(pending, error)
+        self._sent.clear()
+        self._waiting.clear()
+        self._suspects.clear()
+
+
+class _Link(asyncio.Protocol):
+    """The channel, as the event loop sees it."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._replies = Replies()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            messages = self._replies.feed(data)
+        except ValueError as error:
+            print(f"{self._executor.settings.device}: {error}", file=sys.stderr)  # noqa: T201 - the parent's log
+            self._executor.lost(self)
+            return
+        for reply, payload in messages:
+            self._executor.received(reply, payload)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._executor.lost(self)
+
+    def send(self, order: Order, payload: list[memoryview] | None = None) -> None:
+        """Pass a message on."""
+        assert self._transport is not None
+        parts = payload or []
+        self._transport.writelines([head(order, sum(part.nbytes for part in parts)), *parts])
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

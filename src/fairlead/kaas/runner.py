@@ -1,0 +1,189 @@
+"""What happens to a request on its device: `load`, then `run`. The two may be called by two threads.
+
+Loading makes room, pins, compiles and uploads. Running launches the kernels in order, waits for the device once, and
+downloads the outputs. Whatever happens, the request's memory is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Condition
+from time import perf_counter
+
+import numpy as np
+
+from fairlead.kaas.devices import Allocation, Device, Program
+from fairlead.kaas.errors import RequestError
+from fairlead.kaas.graph import Buffer, Graph
+from fairlead.kaas.memory import Key, Memory, Plan
+from fairlead.kaas.values import Values
+from fairlead.kaas.wire import Counts, Payload, Report, Resident, Timings
+
+_MOST_RESIDENTS = 1000
+
+
+@dataclass
+class Loaded:
+    """A request whose buffers are on the device."""
+
+    graph: Graph
+    plan: Plan
+    programs: list[Program]
+    buffers: dict[str, Allocation]
+    own: list[Allocation]
+    compile_s: float
+    load_s: float
+    counts: Counts
+    ready_at: float = field(default_factory=perf_counter)
+
+
+class Runner:
+    """The requests of one device, whose memory has a cap of `memory_bytes`."""
+
+    def __init__(self, device: Device, memory_bytes: int, values: Values) -> None:
+        self._device = device
+        self._values = values
+        self._memory = Memory(memory_bytes)
+        self._turn = Condition()  # guards the books; told when a request gives its memory back
+        self._cached: dict[Key, Allocation] = {}
+
+    def load(self, tenant: str, graph: Graph, keys: dict[str, str], payload: Payload) -> Loaded:
+        """Bring everything that a request needs onto the device. Waits for requests under way if it must."""
+        _check(graph, keys, payload)
+        began = perf_counter()
+        found = [self._device.compile(graph, kernel) for kernel in graph.kernels]
+        compiled_at = perf_counter()
+        places = {
+            b.name: Key(tenant, keys.get(b.name, graph.key_of(b)), b.offset, b.size)
+            for b in graph.buffers
+            if b.kind == "constant"
+        }
+        cached = [places[b.name] for b in graph.buffers if b.is_cached]
+        plan = self._plan(cached, [b.size for b in graph.buffers if not b.is_cached])
+        own: list[Allocation] = []
+        try:
+            self._free(plan.evicted)
+            loaded_bytes = self._load_constants(plan)
+            buffers = self._load_rest(graph, places, payload, own)
+            self._device.settle()
+        except BaseException:
+            self._release(plan, own, failed=True)
+            raise
+        counts = Counts(
+            hits=len(plan.hits),
+            compulsory_misses=len(plan.misses) - plan.capacity_misses,
+            capacity_misses=plan.capacity_misses,
+            evictions=len(plan.evicted),
+            compiled=sum(is_new for _, is_new in found),
+            loaded_bytes=loaded_bytes,
+            input_bytes=payload.size,
+            output_bytes=sum(b.size for b in graph.buffers if b.is_returned),
+        )
+        programs = [program for program, _ in found]
+        now = perf_counter()
+        return Loaded(graph, plan, programs, buffers, own, compiled_at - began, now - compiled_at, counts, now)
+
+    def run(self, loaded: Loaded, begin: Callable[[], None]) -> tuple[Timings, Payload]:
+        """Launch the kernels, and fetch the outputs. `begin` is called just before the first launch."""
+        device, graph, buffers = self._device, loaded.graph, loaded.buffers
+        try:
+            begin()
+            began = perf_counter()
+            launches = [
+                (program, kernel, [buffers[argument.buffer] for argument in kernel.arguments])
+                for program, kernel in zip(loaded.programs, graph.kernels, strict=True)
+            ]
+            for _ in range(graph.iterations):
+                for program, kernel, arguments in launches:
+                    device.launch(program, kernel, arguments)
+            device.finish()
+            ran = perf_counter()
+            outputs = np.empty(loaded.counts.output_bytes, np.uint8)
+            start = 0
+            for buffer in graph.buffers:
+                if buffer.is_returned:
+                    device.download(buffers[buffer.name], outputs[start : start + buffer.size])
+                    start += buffer.size
+            ended = perf_counter()
+        finally:
+            self._release(loaded.plan, loaded.own)
+        waited = began - loaded.ready_at
+        return Timings(loaded.compile_s, loaded.load_s, waited, ran - began, ended - ran), outputs
+
+    def forget(self, tenant: str) -> None:
+        """Free what a tenant has on the device."""
+        with self._turn:
+            self._free(self._memory.forget(tenant))
+
+    def report(self, identity: int) -> Report:
+        """What lies on the device."""
+        with self._turn:
+            memory, residents = self._memory, self._memory.residents()
+            largest = sorted(residents.items(), key=lambda each: (-each[1], each[0]))[:_MOST_RESIDENTS]
+            listed = tuple(Resident(key.tenant, key.key, size) for key, size in largest)
+            books = memory.used, memory.pinned, memory.peak, memory.capacity, memory.evictions
+        return Report(identity, *books, listed)
+
+    def _plan(self, constants: list[Key], own: list[int]) -> Plan:
+        with self._turn:
+            while (plan := self._memory.plan(constants, own)) is None:
+                self._turn.wait()
+            return plan
+
+    def _load_constants(self, plan: Plan) -> int:
+        for key in plan.misses:
+            data = self._values.read(key.tenant, key.key, key.offset, key.size)
+            allocation = self._device.alloc(key.size, is_zeroed=False)
+            self._cached[key] = allocation
+            self._device.upload(allocation, data)
+        return sum(key.size for key in plan.misses)
+
+    def _load_rest(
+        self, graph: Graph, places: dict[str, Key], payload: Payload, own: list[Allocation]
+    ) -> dict[str, Allocation]:
+        buffers: dict[str, Allocation] = {}
+        start = 0
+        for buffer in graph.buffers:
+            if buffer.is_cached:
+                buffers[buffer.name] = self._cached[places[buffer.name]]
+                continue
+            data = None
+            if buffer.kind == "constant":
+                data = self._values.read(*places[buffer.name])
+            elif buffer.is_sent:
+                data = payload[start : start + buffer.size]
+                start += buffer.size
+            allocation = self._device.alloc(buffer.size, is_zeroed=data is None)
+            own.append(allocation)
+            buffers[buffer.name] = allocation
+            if data is not None:
+                self._device.upload(allocation, data)
+        return buffers
+
+    def _release(self, plan: Plan, own: list[Allocation], *, failed: bool = False) -> None:
+        for allocation in own:
+            self._device.free(allocation)
+        with self._turn:
+            self._free(self._memory.release(plan, failed=failed))
+            self._turn.notify_all()
+
+    def _free(self, keys: tuple[Key, ...]) -> None:
+        for key in keys:
+            allocation = self._cached.pop(key, None)
+            if allocation is not None:  # one whose load failed may never have been allocated
+                self._device.free(allocation)
+
+
+def _check(graph: Graph, keys: dict[str, str], payload: Payload) -> None:
+    """Refuse what the parent should not have sent."""
+    expected = sum(buffer.size for buffer in graph.buffers if buffer.is_sent)
+    if payload.size != expected:
+        raise RequestError(f"Inputs of {graph.name} have {expected} bytes; got {payload.size}.")
+    wrong = sorted(name for name in keys if not _has_key(graph.by_name.get(name)))
+    if wrong:
+        raise RequestError(f"keys must name constants of {graph.name}; got {', '.join(wrong)[:200]}.")
+
+
+def _has_key(buffer: Buffer | None) -> bool:
+    return buffer is not None and buffer.kind == "constant"
