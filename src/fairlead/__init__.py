@@ -4,13 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fairlead.app import App, each, fork, switch
+    from fairlead.app import INPUT, App, each, fork, switch
     from fairlead.engine import simulate
     from fairlead.model import SLO, Cluster, Configuration, Workflow
     from fairlead.policy import Policy, make_policy
     from fairlead.workload import Scenario
 
 __all__ = [
+    "INPUT",
     "SLO",
     "App",
     "Cluster",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "INPUT": "fairlead.app",
     "SLO": "fairlead.model",
     "App": "fairlead.app",
     "Cluster": "fairlead.model",
