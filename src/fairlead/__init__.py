@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fairlead.app import INPUT, App, each, fork, switch
+    from fairlead.client import AsyncClient, Client
     from fairlead.engine import simulate
     from fairlead.model import SLO, Cluster, Configuration, Workflow
     from fairlead.policy import Policy, make_policy
@@ -14,6 +15,8 @@ __all__ = [
     "INPUT",
     "SLO",
     "App",
+    "AsyncClient",
+    "Client",
     "Cluster",
     "Configuration",
     "Policy",
@@ -30,6 +33,8 @@ _HOMES = {
     "INPUT": "fairlead.app",
     "SLO": "fairlead.model",
     "App": "fairlead.app",
+    "AsyncClient": "fairlead.client",
+    "Client": "fairlead.client",
     "Cluster": "fairlead.model",
     "Configuration": "fairlead.model",
     "Policy": "fairlead.policy",
