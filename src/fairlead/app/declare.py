@@ -57,6 +57,8 @@ class BoundStage(msgspec.Struct, frozen=True):
     splits: bool
     choose: Callable[[object], str | None]
     """The label of the arm that follows an output; None where nothing is to choose. It raises what the chooser does."""
+    using: tuple[str, ...] = ()
+    """The parameters that are bound to earlier outputs: their values come in a list, behind the argument."""
 
 
 class App:
@@ -265,6 +267,11 @@ class App:
         for code in compiled.codes.values():
             if self._functions.get(code.name) is not code:
                 raise ValueError(f"workflow {name!r}: function {code.name!r} is not of the app {self.name!r}.")
+        try:
+            for stage in compiled.stages:
+                self._functions[stage.function].check_bound(stage.using)
+        except ValueError as error:
+            raise ValueError(f"workflow {name!r}: {error}") from None
         spec = WorkflowSpec(
             name=name,
             stages=compiled.stages,
@@ -367,6 +374,7 @@ class App:
                 function=self._functions[stage.function],
                 splits=stage.splits,
                 choose=_nothing_to_choose if switch is None else switch.choose,
+                using=tuple(stage.using),
             )
 
 

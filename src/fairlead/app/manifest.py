@@ -80,7 +80,8 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     `splits` says that some stage maps over its output, `chooses` that an arm is chosen by its output: both happen in
     the instance, which alone has the code. `arms` names the first stage of each arm by its label; None for an arm that
     does nothing. `compete` copies run at once, and the first answer wins. `parts` are the stages that a fused one
-    stands for.
+    stands for. `using` says where further parameters come from: the request's input, or a stage that has always run by
+    then. The value that goes to the instance is then the list of the argument and of these, in order.
     """
 
     name: str
@@ -95,6 +96,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     arms: Mapping[str, str | None] = {}
     compete: int = 1
     parts: tuple[str, ...] = ()
+    using: Mapping[str, Input | Output] = {}
 
 
 class Unfused(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -100,7 +100,7 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
         arguments = [store.read(value) for value in batch.inputs]
         began = perf_counter()
         with _OnlyThisProcess():
-            outputs = call(function, arguments)
+            outputs = call(function, arguments, [app.stage(key).using for key in batch.stages])
     except LostValueError as error:
         return _all_failed(batch, 0.0, _sendable(f"{LOST_INPUT}{error}"))
     except Exception as error:
