@@ -15,7 +15,7 @@ import msgspec
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.values import Value
 from fairlead.engine.live.wire import Batch, Done, Failed, Ready
-from fairlead.model import Node
+from fairlead.model import Device, Node
 from fairlead.monitor import Place
 
 LEFT = "it was given back"
@@ -53,12 +53,15 @@ class Capabilities(msgspec.Struct, frozen=True):
     `declares`: it makes the nodes that apps ask for, as parts of this machine; otherwise its nodes are what they are.
     `resizes`: the CPU limit of a running instance can change. `keeps`: instances survive the gateway, and the next one
     can adopt them. `growable`: the kinds of nodes that `grow` can add.
+    `devices`: the accelerators of this machine, for those nodes; `no_devices`: why there are none, as half a sentence.
     """
 
     declares: bool = False
     resizes: bool = True
     keeps: bool = False
     growable: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
+    no_devices: str = ""
 
 
 class Inventory(msgspec.Struct, frozen=True):

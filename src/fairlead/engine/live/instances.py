@@ -429,7 +429,8 @@ class Instances:
 
     def usage(self, instance: int) -> Usage:
         """What an instance has used so far."""
-        return self._provider.usage(self._members[instance].spec.key)
+        member = self._members.get(instance)
+        return Usage() if member is None else self._provider.usage(member.spec.key)
 
     def keys(self, function: str) -> list[str]:
         """The keys of a function's instances that were not told to stop."""

@@ -5,6 +5,8 @@ The token is not among it: arguments can be read by every user of the machine, s
 
 import msgspec
 
+from fairlead.engine.live.gpus import GpuChoice
+
 
 class RayOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The Ray cluster to serve on. See `ray.kinds.Share` for what is reserved there."""
@@ -32,6 +34,7 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     overcommit: float | None = None
     weights: dict[str, float] = {}  # by app
     limits: str | None = None
+    gpus: GpuChoice = GpuChoice()
     nodes: str | None = None  # as `nodes.nodes_text` gives them
     monitor: bool | None = None
     warms_up: bool = True

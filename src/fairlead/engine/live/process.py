@@ -175,6 +175,7 @@ def _options(order: ServeOrder, settings: Settings) -> Options:
         overcommit=order.overcommit,
         weights=order.weights,
         limits=order.limits,
+        gpus=order.gpus,
         nodes=None if order.nodes is None else nodes_of(order.nodes),
         is_watched=order.monitor,
         warms_up=order.warms_up,

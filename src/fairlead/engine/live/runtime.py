@@ -26,6 +26,7 @@ from fairlead.engine.live.deadlines import Deadlines
 from fairlead.engine.live.demand import Amount, Demand, held_by, together
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.instances import Instances
+from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
@@ -266,6 +267,10 @@ class Runtime:
         """CPU time of each function's instances so far, as far as it is known."""
         return self._instances.cpu_s()
 
+    def usage(self, instance: int) -> Usage:
+        """What an instance has used so far."""
+        return self._instances.usage(instance)
+
     def caches(self) -> Mapping[str, CacheStatus]:
         """How the prediction caches stand, by function."""
         return {} if self._predictions is None else self._predictions.status()
@@ -496,7 +501,8 @@ class Runtime:
 
     def node_changed(self, node: Node) -> None:
         """A node has other capacities. In a shared cluster the lease that follows says how much of it is this app's."""
-        self._note(ev.NodeChanged(node.name, node.capacity_vcpus, node.memory_gb, node.devices))
+        vgpus = tuple(device.vgpus for device in node.devices)  # a device that is lost and in use has nothing to give
+        self._note(ev.NodeChanged(node.name, node.capacity_vcpus, node.memory_gb, node.devices, vgpus))
 
     def lease(self, node: str, vcpus: float, memory_gb: float, vgpus: tuple[float, ...]) -> None:
         """From now on this app may use this much of a node, and of each of its devices."""

@@ -7,9 +7,10 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fairlead.engine.live.contracts import LEFT, Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
+from fairlead.engine.live.gpus import GpuChoice, MachineGpus, offered
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links.pair import PairLink
 from fairlead.engine.live.node import NodeAgent
@@ -30,6 +31,8 @@ class LocalProvider:
         emulated: The nodes to be, each a part of this machine that goes before all else there; None for those that are
             declared.
         limits: A kind of limiter; None for the best that works here.
+        gpus: Which GPUs to offer on the nodes that are declared; None for none.
+        log: Gets a line for everything worth knowing.
     """
 
     def __init__(
@@ -38,9 +41,15 @@ class LocalProvider:
         *,
         emulated: EmulatedNodes | None = None,
         limits: str | None = None,
+        gpus: GpuChoice | None = None,
+        log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._store = store
         self._emulated = emulated
+        self._limits = limits
+        self._choice = gpus if emulated is None else None  # a part of a machine stands for one without GPUs
+        self._gpus: MachineGpus | None = None
+        self._log = log
         self.agent = NodeAgent(self._ended, limits=limits, is_reserved=emulated is not None)
         self._links: dict[str, PairLink] = {}
         self._stopped: set[str] = set()
@@ -48,12 +57,22 @@ class LocalProvider:
     @property
     def capabilities(self) -> Capabilities:
         """Apps may declare their nodes unless a nodes file says what there is."""
-        return Capabilities(declares=self._emulated is None)
+        if self._emulated is not None:
+            return Capabilities()
+        if self._gpus is None:
+            return Capabilities(declares=True)
+        return Capabilities(declares=True, devices=self._gpus.devices, no_devices="; ".join(self._gpus.lines))
 
     async def open(self, reports: ProviderReports) -> Inventory:
         """Make the nodes that are known."""
         self._reports = reports
         self._loop = asyncio.get_running_loop()
+        if self._choice is not None:
+            self._gpus = await asyncio.to_thread(MachineGpus.find, self._choice)
+            self.agent = NodeAgent(self._ended, limits=self._limits, gpus=self._gpus, changed=self._changed)
+            if self._gpus.devices:
+                for line in self._gpus.lines:
+                    self._log(line)
         if self._emulated is None:
             return Inventory(())
         nodes = self._emulated.cluster.nodes
@@ -124,6 +143,11 @@ class LocalProvider:
     async def close(self, *, keep: bool = False) -> None:
         """End every instance, and free the nodes."""
         await self.agent.close()
+
+    def _changed(self, node: Node) -> None:
+        """A GPU was lost, or is back."""
+        self._log(f"node {node.name} has {offered(node.devices)} now")
+        self._reports.node_changed(node)
 
     def _broken(self, key: str, error: str | None) -> None:
         """A channel has ended, or carries nonsense."""
