@@ -62,11 +62,11 @@ class Options:
     `overcommit` says how many times their vCPUs they promise; None leaves them as they are. `weights` says what part of
     them an app gets where all want more than there is; 1 where it does not. `limits` is a kind of
     limiter; None for the best that works here. `gpus` says which GPUs of this machine to offer; None for none. `nodes`
-    take the place of those that apps ask for. `is_watched` says whether the monitor watches the nodes; None for where there is a scaler. `warms_up` says whether the examples of
-    apps run before they are served, `profiled` whether the profiles that lie beside them are used, and
-    `times_decisions` whether records have the CPU time of each decision. After a restart (`is_restart`) what cannot be
-    started now is tried again, not given up. A list gives at most `max_items` items to a map stage. `growth` says, by
-    kind, how many nodes may be asked for.
+    take the place of those that apps ask for. `is_watched` says whether the monitor watches the nodes; None for where
+    there is a scaler. `warms_up` says whether the examples of apps run before they are served, `profiled` whether the
+    profiles that lie beside them are used, and `times_decisions` whether records have the CPU time of each decision.
+    After a restart (`is_restart`) what cannot be started now is tried again, not given up. A list gives at most
+    `max_items` items to a map stage. `growth` says, by kind, how many nodes may be asked for.
     """
 
     policy: PolicyChoice | None = None
