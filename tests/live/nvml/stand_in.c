@@ -41,6 +41,12 @@ static Machine machine;
 static Machine *look(void) {
     const char *path = getenv("NVML_STAND_IN");
     char line[512];
+    static char last[4096];
+    if (path && strcmp(path, last)) { /* another machine: what was told of the former one is forgotten */
+        snprintf(last, sizeof last, "%s", path);
+        nhandles = 0;
+        memset(handles, 0, sizeof handles);
+    }
     memset(&machine, 0, sizeof machine);
     FILE *file = path ? fopen(path, "r") : NULL;
     if (!file) { machine.code = 9; return &machine; }

@@ -58,15 +58,22 @@ class Ticket(msgspec.Struct, frozen=True):
 class Options:
     """How apps are served, where their own files do not say.
 
-    `policy` and `scaler` win over what an app names; without a `policy`, its parameters go to the app's own. Of
-    nodes, `overcommit` says how many times their vCPUs they promise; None leaves them as they are. `weights` says
-    what part of them an app gets where all want more than there is; 1 where it does not. `limits` is a kind of
-    limiter; None for the best that works here. `gpus` says which GPUs of this machine to offer; None for none.
-    `nodes` take the place of those that apps ask for. `is_watched` says whether the monitor watches the nodes; None
-    for where there is a scaler. `warms_up` says whether the examples of apps run before they are served, `profiled`
-    whether the profiles that lie beside them are used, and `times_decisions` whether records have the CPU time of
-    each decision. After a restart (`is_restart`) what cannot be started now is tried again, not given up. A list
-    gives at most `max_items` items to a map stage. `growth` says, by kind, how many nodes may be asked for.
+    Args:
+        policy: Wins over the policy that an app names.
+        policy_parameters: Of `policy`; without one, of the app's own.
+        scaler: Wins over the scaler that an app names.
+        overcommit: How many times their vCPUs nodes promise; None leaves them as they are.
+        weights: What part of the nodes an app gets where all want more than there is; 1 where it is not named.
+        limits: A kind of limiter; None for the best that works here.
+        gpus: Which GPUs of this machine to offer; None for none.
+        nodes: Take the place of those that apps ask for.
+        is_watched: Whether the monitor watches the nodes; None for where there is a scaler.
+        warms_up: Whether the examples of apps run before they are served.
+        profiled: Whether the profiles that lie beside apps are used.
+        times_decisions: Whether records have the CPU time of each decision.
+        is_restart: Whether what cannot be started now is tried again, not given up.
+        max_items: How many items a list may give to a map stage.
+        growth: How many nodes of each kind may be asked for.
     """
 
     policy: PolicyChoice | None = None

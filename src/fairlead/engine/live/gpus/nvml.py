@@ -44,7 +44,7 @@ class Nvml:
         self._events: Any = None
         self._xids: dict[str, int] = {}  # by UUID: the error that condemned it
         self._seen_us: defaultdict[str, int] = defaultdict(int)  # by UUID: time of its last sample
-        self._looked_at = 0.0
+        self._looked_at = monotonic()
         self._begin()
 
     def scan(self) -> tuple[list[Gpu], list[str]]:
@@ -76,7 +76,7 @@ class Nvml:
         if found and monotonic() - self._looked_at > _AGAIN_S:
             self._looked_at = monotonic()
             self._begin_again()
-            found = self._missing()
+            found = {uuid: found.get(uuid, why) for uuid, why in self._missing().items()}
         for uuid, xid in self._xids.items():
             found.setdefault(uuid, f"the driver reported the critical error XID {xid}")
         return found
