@@ -21,7 +21,7 @@ export function Logs({ chosen }) {
     const flush = () => { timer = null; add(lines); };
     add([]); set("connecting");
     (async () => {
-      const query = new URLSearchParams({ follow: "1" });
+      const query = new URLSearchParams({ follow: "1", app: chosen.split(".")[0] });
       if (name) query.set("function", name);
       if (asked) query.set("request", asked);
       try {
@@ -37,7 +37,7 @@ export function Logs({ chosen }) {
       }
     })();
     return () => { stop.abort(); clearTimeout(timer); };
-  }, [name, asked]);
+  }, [name, asked, chosen]);
   useEffect(() => { if (isAtEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight; }, [found]);
   if (!live.setup.has_logs) return html`<section class="empty"><h1>Logs</h1><p class="note">This gateway does not collect what functions print.</p></section>`;
   return html`<section><div class="head"><div><h1>Logs</h1><p class="facts">What functions print and log. The newest ${MOST.toLocaleString("en-US")} lines are kept on this page.</p></div>

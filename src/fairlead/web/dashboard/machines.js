@@ -27,8 +27,10 @@ function Use({ label, used, idle = 0, all, text }) {
   return html`<div class="use"><span>${label}</span><span class="track" role="img" aria-label=${`${label}: ${text}`}><i class="now" style=${{ width: share(used) }}></i><i class="kept" style=${{ width: share(idle) }}></i></span><span>${text}</span></div>`;
 }
 
+const reserved = (node) => (node.used_memory_gb + node.idle_memory_gb ? memory(node.used_memory_gb + node.idle_memory_gb) : "none reserved");
+
 const uses = (node) => html`<${Use} label="vCPU" used=${node.used_vcpus} all=${node.vcpus} text=${`${number(node.used_vcpus)} of ${number(node.vcpus)}`} />
-  ${node.memory_gb != null ? html`<${Use} label="Memory" used=${node.used_memory_gb} idle=${node.idle_memory_gb} all=${node.memory_gb} text=${`${memory(node.used_memory_gb + node.idle_memory_gb)} of ${memory(node.memory_gb)}`} />` : ""}
+  ${node.memory_gb != null ? html`<${Use} label="Memory" used=${node.used_memory_gb} idle=${node.idle_memory_gb} all=${node.memory_gb} text=${`${reserved(node)} of ${memory(node.memory_gb)}`} />` : ""}
   ${node.devices.map((device, place) => html`<${Use} label=${`Device ${place}`} used=${device.used_vgpus} all=${device.vgpus} text=${`${number(device.used_vgpus)} of ${number(device.vgpus)} vGPU${device.memory_gb != null ? `, ${memory(device.used_memory_gb)} of ${memory(device.memory_gb)}` : ""}`} />`)}
   ${node.pressure ? html`<${Use} label="Others" used=${node.pressure} all=${1} text=${`${Math.round(node.pressure * 100)} %`} />` : ""}`;
 
@@ -87,7 +89,7 @@ function Functions({ app }) {
     }
   };
   return html`<section><h2>Functions</h2><p class="note">Hold a function at a number of instances, or bring its instances to a node. "Release" gives it back to the policy.</p>
-    <div class="scroll"><table><thead><tr><th scope="col">Function</th><th scope="col">Waiting</th><th scope="col">Instances</th><th scope="col">Batch</th><th scope="col">CPU time</th><th scope="col">Held at</th><th scope="col">Orders</th></tr></thead>
+    <div class="scroll"><table><thead><tr><th scope="col">Function</th><th scope="col">Waiting</th><th scope="col">Instances</th><th scope="col">Batch</th><th scope="col">CPU time</th><th scope="col">Held at</th><th scope="col">Hold or move</th></tr></thead>
     <tbody>${app.functions.map((one) => html`<tr key=${one.name}><th scope="row">${one.name}</th><td>${number(one.waiting)}</td><td>${one.busy} busy, ${one.idle} idle${one.starting ? `, ${one.starting} starting` : ""}</td><td>${number(one.recent_batch_size, 2)}</td><td>${duration(one.cpu_s)}</td><td>${one.held ? number(one.replicas) : one.replicas != null ? `${number(one.replicas)} (scaler)` : "–"}</td>
       <td><${Orders} one=${one} nodes=${app.nodes} order=${order} /></td></tr>`)}</tbody></table></div>
     <p role="status" class=${told?.bad ? "poor" : "note"}>${told?.text ?? ""}</p></section>`;

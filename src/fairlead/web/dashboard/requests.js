@@ -17,7 +17,7 @@ export function Requests({ chosen }) {
   return html`<section><div class="head"><div><h1>Requests</h1><p class="facts">The last ones of ${chosen}. Choose one to see where its time went.</p></div>
       <div class="tools"><label>Show <select value=${kind} onChange=${(event) => filter(event.target.value)}><option value="all">all</option>${Object.entries(KINDS).map(([key, text]) => html`<option value=${key}>${text.toLowerCase()}</option>`)}</select></label>
       <button aria-pressed=${held !== null} onClick=${() => hold(held ? null : [...now])}>${held ? "Go on" : "Pause"}</button></div></div>
-    ${rows.length ? html`<${LongTable} label="Requests" heads=${["Request", "Ended", "How", "Latency", "Where the time went", "Why"]} rows=${rows} render=${(one) => html`<tr key=${one.number}>
+    ${rows.length ? html`<${LongTable} label="Requests" heads=${["Request", "Ended", "How", "Latency", "Where the time went", "Why"]} left=${[2, 5]} rows=${rows} render=${(one) => html`<tr key=${one.number}>
       <th scope="row"><button class="link" onClick=${() => show(one)} aria-label=${`Story of ${one.id}`}>${one.id}</button></th><td>${clock(one.at)}</td>
       <td class="left"><span class=${`chip ${one.kind}`}>${KINDS[one.kind]}</span></td>
       <td>${duration(one.latency_s)}${one.allowed_s != null ? html`<span class="of"> of ${duration(one.allowed_s)}</span>` : ""}</td>
@@ -55,7 +55,7 @@ export function Waterfall({ story }) {
   const deadline = Number.isFinite(story.deadline) ? story.deadline : null;
   const most = Math.max(end, deadline && deadline - story.arrival < 3 * (end - story.arrival) ? deadline : 0) - story.arrival;
   if (!story.stages.length) return html`<p class="note">No stage of it was started.</p>`;
-  const WIDTH = 620, LEFT = 130, ROW = 28, height = story.stages.length * ROW + 34;
+  const WIDTH = 770, LEFT = 150, ROW = 28, height = story.stages.length * ROW + 34;
   const x = (instant) => LEFT + ((instant - story.arrival) / most) * (WIDTH - LEFT - 8);
   const ticks = [0, 0.25, 0.5, 0.75, 1];
   return html`<ul class="legend">${PARTS.map(([part, name]) => html`<li><span class=${`swatch ${part}`}></span>${name}</li>`)}</ul>
