@@ -21,6 +21,7 @@ from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import AppCode, Provider, Values
 from fairlead.engine.live.data import LocalValues
 from fairlead.engine.live.gateway.served import Accepted
+from fairlead.engine.live.glance import AppGlance, instances_of, nodes_of
 from fairlead.engine.live.gpus import GpuChoice
 from fairlead.engine.live.instances import Instances, SharedProvider, overcommitted
 from fairlead.engine.live.known import KnownApp, KnownApps, Source
@@ -327,6 +328,26 @@ class Host:
             is_draining=self.is_draining,
             apps=tuple(self._app_status(name, deployment) for name, deployment in self._apps.items()),
             state=str(self._state.resolve()),
+        )
+
+    def glance(self) -> tuple[AppGlance, ...]:
+        """What the dashboard shows of every app now."""
+        return tuple(self._app_glance(name, deployment) for name, deployment in self._apps.items())
+
+    def _app_glance(self, name: str, deployment: _Deployment) -> AppGlance:
+        runtime = deployment.runtime
+        return AppGlance(
+            name=name,
+            generation=deployment.generation,
+            policy=runtime.policy_name,
+            scaler=runtime.scaler_name,
+            uptime_s=runtime.now,
+            draining=len(self._former.get(name, ())),
+            open=dict(runtime.open_by_workflow()),
+            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(), runtime.caches()),
+            stages=runtime.tally.stages(),
+            nodes=nodes_of(runtime.controller, self._shared.drains.stages()),
+            instances=instances_of(runtime.controller, runtime.now),
         )
 
     async def drain(self, timeout_s: float) -> bool:

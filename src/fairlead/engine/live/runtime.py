@@ -561,8 +561,7 @@ class Runtime:
         self._note(event)
         if not self._is_in_turn:  # it goes before what else the loop has to do
             self._turn()
-        effect = running.effect
-        self.tally.batch(effect.function, len(effect.invocations), running.predicted_s, event.work_s)
+        self.tally.batch(running, event.work_s, event.transfer_s)
 
     # --- the controller's side -------------------------------------------------------------------------------------
 
