@@ -432,6 +432,10 @@ class Instances:
         member = self._members.get(instance)
         return Usage() if member is None else self._provider.usage(member.spec.key)
 
+    def runs_cpu_s(self, instance: int) -> float | None:
+        """CPU time that an instance has used for its runs so far, as it says itself; None where it does not."""
+        return self._members[instance].runs_cpu_s
+
     def keys(self, function: str) -> list[str]:
         """The keys of a function's instances that were not told to stop."""
         return [member.spec.key for member in self._members.values() if member.spec.function == function]
@@ -517,6 +521,8 @@ class Instances:
             for result in message.results:
                 if type(result.value) is not bytes:
                     self.values.hold(result.value)
+            if message.cpu_s is not None:
+                member.runs_cpu_s = (member.runs_cpu_s or 0.0) + message.cpu_s
             self.reports.finished(message.batch, message.results, message.work_s, message.transfer_s)
         elif isinstance(message, Ready):
             self._failures.pop(member.spec.function, None)
@@ -559,7 +565,7 @@ class Instances:
 class _Member:
     """One instance of a deployment, as its link knows it."""
 
-    __slots__ = ("_owner", "error", "instance", "is_ready", "link", "spec", "started", "starting")
+    __slots__ = ("_owner", "error", "instance", "is_ready", "link", "runs_cpu_s", "spec", "started", "starting")
 
     def __init__(self, owner: Instances, instance: int, spec: InstanceSpec) -> None:
         self._owner = owner
@@ -569,6 +575,7 @@ class _Member:
         self.starting: asyncio.TimerHandle | None = None
         self.is_ready = False
         self.started = (0.0, 0.0)
+        self.runs_cpu_s: float | None = None
         self.error: str | None = None
 
     def start(self) -> None:

@@ -38,6 +38,8 @@ class Asked:
         if isinstance(message, Done):
             if not (0 <= message.work_s < inf and 0 <= message.transfer_s < inf):
                 _check_times(message.work_s, message.transfer_s)
+            if message.cpu_s is not None:
+                _check_times(message.cpu_s)
             for result in message.results:
                 if type(result.value) is not bytes:
                     self._check_value(result.value, _MOST_DEPTH)

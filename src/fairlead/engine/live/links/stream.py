@@ -133,7 +133,7 @@ class StreamLink:
                 return
             self._asked.take(message)
             transfer_s = message.transfer_s + self._carried_s.pop(message.batch, 0.0)
-            message = Done(message.batch, message.work_s, message.results, 0, transfer_s)  # as it was asked for
+            message = Done(message.batch, message.work_s, message.results, 0, transfer_s, message.cpu_s)  # as it was asked for
         self.tell(message)
 
     def carried(self, batch: int, seconds: float) -> None:
