@@ -102,7 +102,7 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
         with _OnlyThisProcess():
             outputs = call(function, arguments)
     except LostValueError as error:
-        return _all_failed(batch, 0.0, _sendable(f"{LOST_INPUT}{error}"))
+        return _all_failed(batch, 0.0, _sendable(f"{LOST_INPUT}{error}"), error.node)
     except Exception as error:
         work_s = perf_counter() - began
         traceback.print_exc()
@@ -115,8 +115,9 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
     return Done(batch.batch, work_s, tuple(results), batch.generation, store.fetched_s - fetched_s)
 
 
-def _all_failed(batch: Batch, work_s: float, error: str) -> Done:
-    return Done(batch.batch, work_s, (Result(False, error=error),) * len(batch.inputs), batch.generation)
+def _all_failed(batch: Batch, work_s: float, error: str, lost_at: str = "") -> Done:
+    failed = Result(False, error=error, lost_at=lost_at)
+    return Done(batch.batch, work_s, (failed,) * len(batch.inputs), batch.generation)
 
 
 class _OnlyThisProcess:
