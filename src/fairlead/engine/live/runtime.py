@@ -20,6 +20,7 @@ from fairlead.engine.core.books import NoRows, Recorder
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.replytime import ReplyTime
 from fairlead.engine.core.site import prepare
+from fairlead.engine.core.transfers import INLINE_MB
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.deadlines import Deadlines
@@ -121,7 +122,8 @@ class Runtime:
         self._log = log
         self._record = record
         self._routes = {spec.name: Route(spec) for spec in manifest.workflows}
-        self._transit = Transit(instances.values, max_items)
+        large = {name for name, function in scenario.functions.items() if function.output_mb > INLINE_MB}
+        self._transit = Transit(instances.values, max_items, large)
         self._open = self._transit.open
         self._predictions = predictions_of(manifest, self._transit, instances.values)
         self._recalled: list[ev.Recalled] = []  # at this instant

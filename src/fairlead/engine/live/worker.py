@@ -108,7 +108,7 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
         with _OnlyThisProcess():
             outputs = call(function, arguments, [app.stage(key).using for key in batch.stages])
     except LostValueError as error:
-        return _all_failed(batch, 0.0, _sendable(f"{LOST_INPUT}{error}"))
+        return _all_failed(batch, 0.0, _sendable(f"{LOST_INPUT}{error}"), error.node)
     except Exception as error:
         work_s = perf_counter() - began
         traceback.print_exc()
@@ -127,8 +127,9 @@ def _cpu_s() -> float:
     return process_time() + ended.ru_utime + ended.ru_stime
 
 
-def _all_failed(batch: Batch, work_s: float, error: str) -> Done:
-    return Done(batch.batch, work_s, (Result(False, error=error),) * len(batch.inputs), batch.generation)
+def _all_failed(batch: Batch, work_s: float, error: str, lost_at: str = "") -> Done:
+    failed = Result(False, error=error, lost_at=lost_at)
+    return Done(batch.batch, work_s, (failed,) * len(batch.inputs), batch.generation)
 
 
 class _OnlyThisProcess:
