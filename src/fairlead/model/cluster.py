@@ -12,6 +12,7 @@ import msgspec
 from fairlead.model.mig import MIG_SIZES, mig_layout
 
 Sharing = Literal["mps", "mig", "time"]
+Runs = Literal["anything", "functions", "kernels"]
 
 _LOST_VGPUS = 0.0004  # rounds to no thousandth of a vGPU: nothing fits there
 
@@ -42,8 +43,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     `partition`, and a start for which one must be cut takes `repartition_s` longer. `time`: by turns, each run with the
     whole device; where several take turns, `slice_overhead` is what changing costs, as a share of the time of a turn.
 
-    A device that `is_fixed` has the slices of its `partition` and no others: none is cut or destroyed. `name` is for
-    people, such as its model and UUID.
+    A device that `is_fixed` has the slices of its `partition` and no others: none is cut or destroyed. `name` is what
+    its node knows it by: `opencl:0`, or the model and UUID of a GPU; devices of a simulation need none. `runs` says
+    what may be placed there: kernels where an executor has the device, functions where instances get shares of it.
 
     `reserve_gb` of its memory is nobody's to use. The rest is about kernels: how fast buffers are copied to and from
     the host, what a start that allocates pays besides, and how long the executor of all kernels takes to start.
@@ -52,6 +54,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     vgpus: float
     memory_gb: float = inf
     sharing: Sharing = "mps"
+    name: str = ""
     reserve_gb: float = 0.0
     load_gb_per_s: float = inf
     allocation_s: float = 0.0
@@ -60,7 +63,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     repartition_s: float = 0.0
     slice_overhead: float = 0.0
     is_fixed: bool = False
-    name: str = ""
+    runs: Runs = "anything"
 
     def __post_init__(self) -> None:
         if not 0 < self.vgpus < inf:
@@ -104,7 +107,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     def lost(self) -> "Device":
         """What takes its place in a node when it is lost, so that the numbers of the other devices stay."""
-        return Device(vgpus=_LOST_VGPUS, sharing="time", name=self.name)
+        return Device(vgpus=_LOST_VGPUS, sharing="time", name=self.name, runs=self.runs)
 
     def holds(self, vgpus: float) -> bool:
         """Whether a run with this many vGPUs can be there while nothing else is."""

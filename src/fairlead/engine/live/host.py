@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
-from fairlead.app.scenario import cluster_of, profiles_of, scenario_of
+from fairlead.app.scenario import declared_nodes, profiles_of, scenario_of
 from fairlead.app.snapshot import Snapshot
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import AppCode, Provider, Values
@@ -24,6 +24,7 @@ from fairlead.engine.live.gateway.served import Accepted
 from fairlead.engine.live.glance import AppGlance, instances_of, nodes_of
 from fairlead.engine.live.gpus import GpuChoice
 from fairlead.engine.live.instances import Instances, SharedProvider, overcommitted
+from fairlead.engine.live.kernels.finding import DeviceChoice, DeviceFinder
 from fairlead.engine.live.known import KnownApp, KnownApps, Source
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.nodes import EmulatedNodes
@@ -75,6 +76,7 @@ class Options:
         is_restart: Whether what cannot be started now is tried again, not given up.
         max_items: How many items a list may give to a map stage.
         growth: How many nodes of each kind may be asked for.
+        devices: What runs the kernels of apps, where the provider makes the nodes.
     """
 
     policy: PolicyChoice | None = None
@@ -95,6 +97,7 @@ class Options:
     is_restart: bool = False
     max_items: int = MOST_ITEMS
     growth: Mapping[str, Bounds] = field(default_factory=dict)
+    devices: DeviceChoice = field(default_factory=DeviceChoice)
     apps: tuple[Path, ...] = field(default=())
 
 
@@ -143,8 +146,14 @@ class Host:
         self._values: Values = values or LocalValues(self._store)
         if provider is None:
             provider = LocalProvider(
-                self._store, emulated=options.nodes, limits=options.limits, gpus=options.gpus, log=log
+                self._store,
+                emulated=options.nodes,
+                limits=options.limits,
+                gpus=options.gpus,
+                folder=state / "kernels",
+                log=log,
             )
+        self._finder = DeviceFinder(state / "kernels" / "cache", options.devices, log)
         self._sharing = Sharing(clock.now)
         self._shared = SharedProvider(provider, self._sharing, options.overcommit, log)
         self._apps: dict[str, _Deployment] = {}
@@ -388,7 +397,7 @@ class Host:
 
     async def _start(self, source: Source, generation: int) -> _Deployment:
         manifest = source.snapshot.manifest
-        scenario = self._scenario(source)
+        scenario = await asyncio.to_thread(self._scenario, source)
         self._shared.declare(scenario.cluster.nodes)
         code = AppCode(str(source.file), source.file.name)
         instances = Instances(
@@ -438,13 +447,16 @@ class Host:
         is_given = not can.declares
         if is_given and not self._shared.inventory.nodes:
             raise ConfigError(manifest.name, [Fault("nodes", "no node is connected now; deploy again when one is.")])
-        cluster = Cluster(nodes=self._shared.inventory.nodes) if is_given else cluster_of(manifest)
+        if is_given:
+            nodes = self._shared.inventory.nodes
+        else:
+            nodes = self._finder.complete(declared_nodes(manifest), is_needed=manifest.has_kernels)
         if can.devices and not manifest.nodes:
-            (node,) = cluster.nodes
-            cluster = Cluster(nodes=(msgspec.structs.replace(node, devices=can.devices),))
-        profiles = profiles_of(source.snapshot)
+            (node,) = nodes  # its GPUs come first: an agent knows them by their number
+            nodes = (msgspec.structs.replace(node, devices=(*can.devices, *node.devices)),)
         no_gpu = _PARTS_HAVE_NONE if manifest.nodes and not is_given else can.no_devices
-        scenario = scenario_of(manifest, profiles=profiles, cluster=cluster, no_gpu=no_gpu)
+        profiles = profiles_of(source.snapshot)
+        scenario = scenario_of(manifest, profiles=profiles, cluster=Cluster(nodes=nodes), no_gpu=no_gpu)
         if self._options.overcommit is not None:
             nodes = overcommitted(scenario.cluster.nodes, self._options.overcommit)
             scenario = replace(scenario, cluster=msgspec.structs.replace(scenario.cluster, nodes=nodes))

@@ -56,7 +56,8 @@ class NodeAgent:
 
         `cpus` has those of nodes that are bound to some. Raises `FairleadError` where limits of this kind do not work.
         """
-        new = [node for node in nodes if node.name not in self._nodes or self._nodes[node.name][0] != node]
+        bare = [msgspec.structs.replace(node, devices=()) for node in nodes]  # devices are not limited here
+        new = [node for node in bare if node.name not in self._nodes or self._nodes[node.name][0] != node]
         if new:
             limiter = make_limiter(self._limits)
             limiter.open(new, cpus=cpus, is_reserved=self._is_reserved)
