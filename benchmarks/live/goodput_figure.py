@@ -2,8 +2,8 @@
 
     python benchmarks/live/goodput_figure.py > docs/goodput.svg
 
-Each server was loaded with 70, 130, 300 and 1000 % of its own capacity, so the points of a line are where that server's loads
-were. Goodput is the share in time of what was offered.
+Each server was loaded with 70, 130, 300 and 1000 % of its own capacity: a line has its points at that server's loads.
+Goodput is the share in time of what was offered.
 """
 
 import re
@@ -13,7 +13,11 @@ from pathlib import Path
 from fairlead.report.svg import Drawing, Scale, draw_axes
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "design" / "live-speed.md"
-SERVERS = {"Fairlead": "Fairlead", "bare reference (FIFO)": "bare asyncio server, FIFO", "Ray Serve, 256 ongoing": "Ray Serve 2.60"}
+SERVERS = {
+    "Fairlead": "Fairlead",
+    "bare reference (FIFO)": "bare asyncio server, FIFO",
+    "Ray Serve, 256 ongoing": "Ray Serve 2.60",
+}
 COLOURS = ("#0b6fb8", "#7a7a7a", "#d1495b")
 WIDTH, HEIGHT, PAD = 680.0, 330.0, 16.0
 STYLE = (
@@ -42,7 +46,7 @@ def figure(page: str) -> str:
     y = Scale(low=0, high=350, start=HEIGHT - 52, end=44)
     drawing.text(0, 14, "Answers within 50 ms, by load: one batched stage (8 + 2n ms) on two cores", "heading")
     draw_axes(drawing, x, y, x_label="requests per second that are sent", y_label="answers in time per second")
-    labels = {"Fairlead": (10, 4), "bare asyncio server, FIFO": (-150, -26), "Ray Serve 2.60": (10, -8)}
+    labels = {"Fairlead": (10, 4), "bare asyncio server, FIFO": (-38, -108), "Ray Serve 2.60": (10, -8)}
     for i, (name, line) in enumerate(lines.items()):
         drawing.curve([(x(offered), y(goodput)) for offered, goodput in line], f"s{i}", name)
         for offered, goodput in line:
