@@ -1,15 +1,24 @@
 """What the runtime counts of itself: totals, and the last seconds."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 from math import isfinite
 
 from fairlead.app.manifest import Manifest, StageSpec, WorkflowSpec
+from fairlead.engine.core.capacity import InstanceState
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.glance import StageGlance
-from fairlead.engine.live.status import CacheStatus, FunctionStatus, NodeStatus, WorkflowStatus
+from fairlead.engine.live.limits import Usage
+from fairlead.engine.live.status import (
+    CacheStatus,
+    FunctionStatus,
+    GpuStatus,
+    NodeStatus,
+    WorkflowStatus,
+    device_status,
+)
 from fairlead.engine.live.transit import Batch
 from fairlead.engine.live.values import Ending
 from fairlead.model import Configuration
@@ -143,14 +152,21 @@ class Tally:
         notes: Mapping[str, Mapping[str, float]] = {},
         cpu_s: Mapping[str, float] = {},
         caches: Mapping[str, CacheStatus] = {},
+        usage: Callable[[int], Usage] = lambda instance: Usage(),
     ) -> tuple[FunctionStatus, ...]:
-        """Every function now, with its scaler's notes, its CPU time and its prediction cache."""
+        """Every function now, with its scaler's notes, its CPU time and its prediction cache.
+
+        `usage` tells what an instance has used.
+        """
+        gpus: dict[str, list[GpuStatus]] = {name: [] for name in self._functions}
         states = {name: [0, 0, 0] for name in self._functions}  # starting, idle, busy
         held = dict.fromkeys(self._functions, 0)
         for instance in self._controller.pool.instances.values():
             which = 0 if not instance.is_ready else 1 if instance.batch < 0 else 2
             states[instance.flavour.function.name][which] += 1
             held[instance.flavour.function.name] += instance.vcpus
+            if instance.device is not None and instance.flavour.kernel is None:
+                gpus[instance.flavour.function.name].append(_gpu(instance, usage(instance.id)))
         sets = self._controller.replicas.sets
         waiting = dict.fromkeys(self._functions, 0)
         for workflow, function in self._controller.view.queues():
@@ -174,6 +190,7 @@ class Tally:
                 cpu_s=cpu_s.get(name),
                 notes=notes.get(name, {}),
                 cache=caches.get(name),
+                gpus=tuple(gpus[name]),
             )
             for name, tally in self._functions.items()
         )
@@ -210,8 +227,11 @@ class Tally:
         """
         whole = whole or {}
         counts = dict.fromkeys(self._controller.nodes, 0)
+        used = {node.name: [0] * len(node.devices) for node in self._controller.nodes.values()}
         for instance in self._controller.pool.instances.values():
             counts[instance.node.name] += 1
+            if instance.device is not None and instance.device.index < len(used[instance.node.name]):
+                used[instance.node.name][instance.device.index] += instance.flavour.vgpus
         view = self._controller.view
         return tuple(
             NodeStatus(
@@ -226,6 +246,10 @@ class Tally:
                 speed=node.speed,
                 pressure=seen[node.name].extras.get("pressure") if node.name in seen else None,
                 signals=_known(seen[node.name]) if node.name in seen else {},
+                devices=tuple(
+                    device_status(device, vgpus / 1000)
+                    for device, vgpus in zip(node.devices, used[node.name], strict=True)
+                ),
             )
             for node in view.nodes
         )
@@ -238,6 +262,18 @@ class Tally:
                 if len(least) == len(self._workflows):
                     break
         return least
+
+
+def _gpu(instance: InstanceState, usage: Usage) -> GpuStatus:
+    assert instance.device is not None
+    return GpuStatus(
+        instance=instance.id,
+        node=instance.node.name,
+        device=instance.device.index,
+        vgpus=instance.flavour.vgpus / 1000,
+        memory_bytes=usage.gpu_bytes,
+        utilisation=usage.gpu_share,
+    )
 
 
 def _known(signals: Signals) -> dict[str, float]:

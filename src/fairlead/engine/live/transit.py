@@ -5,7 +5,7 @@ dropped or cancelled, keeps its values until that instance is done.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
@@ -13,7 +13,7 @@ from fairlead.engine.core.progress import RequestState
 from fairlead.engine.live.contracts import Values
 from fairlead.engine.live.routes import Outputs, Route
 from fairlead.engine.live.store import INLINE_BYTES, names
-from fairlead.engine.live.values import MOST_ITEMS, Ending, Result, Value, check_items, split
+from fairlead.engine.live.values import MOST_ITEMS, Ending, Result, Value, check_items, reference, split
 from fairlead.model import Invocation, Request
 
 Done = Callable[[Ending], None]
@@ -30,6 +30,7 @@ class OpenRequest:
         "done",
         "given",
         "items",
+        "lost",
         "outputs",
         "request",
         "route",
@@ -45,6 +46,7 @@ class OpenRequest:
         self.done = done
         self.outputs: Outputs = {}
         self.items = dict.fromkeys(route.first_maps, items)  # by map stage
+        self.lost: set[tuple[str, int]] = set()  # outputs that cannot be read, and may be made again
         self.running = 0  # invocations that an instance has in hand
         self.core: RequestState | None = None  # the controller's own account, once it has one
         self.wait_s = self.cold_s = self.run_s = 0.0
@@ -74,9 +76,14 @@ class Batch:
 
 
 class Transit:
-    """Every open request and every batch under way. `max_items` is how many items a list may give to a map stage."""
+    """Every open request and every batch under way.
 
-    def __init__(self, values: Values, max_items: int = MOST_ITEMS) -> None:
+    `max_items` is how many items a list may give to a map stage. `large` has the functions whose outputs are declared
+    too large to travel with a batch.
+    """
+
+    def __init__(self, values: Values, max_items: int = MOST_ITEMS, large: Collection[str] = ()) -> None:
+        self._large = large
         self._values = values
         self._max_items = max_items
         self.open: dict[int, OpenRequest] = {}
@@ -176,7 +183,8 @@ class Transit:
             self._values.release(result.value)
             return _WELL if result.ok else ev.Outcome(False, error=result.error)
         state.running -= 1
-        if (invocation.stage, invocation.item) in state.outputs:  # another copy was faster
+        key = (invocation.stage, invocation.item)
+        if key in state.outputs and key not in state.lost:  # another copy was faster
             self._values.release(result.value)
             return _WELL
         state.run_s += elapsed_s
@@ -185,21 +193,44 @@ class Transit:
     def _take(self, state: OpenRequest, invocation: Invocation, result: Result) -> ev.Outcome:
         """Let a result be the output of its stage."""
         if not result.ok:
-            return ev.Outcome(False, error=result.error)
+            return self._failed(state, result)
         stage = state.route.stages[invocation.stage]
         if stage.splits:  # the worker sees to both; a broken one must not do harm
             length = len(result.value) if isinstance(result.value, list | tuple) else -1
             if length != result.items or length > self._max_items:
                 self._values.release(result.value)
                 return ev.Outcome(False, error=f"it gave no list of at most {self._max_items} items to a map")
-        state.outputs[stage.name, invocation.item] = result.value
-        if stage.splits:
-            for spec in state.route.spec.stages:
-                if spec.map is not None and spec.after == (stage.name,):
-                    state.items[spec.name] = result.items
-        elif result.arm is None and result.items == 1:
+            maps = [s.name for s in state.route.spec.stages if s.map is not None and s.after == (stage.name,)]
+            before = next((state.items[name] for name in maps if name in state.items), length)
+            if length != before:
+                self._values.release(result.value)
+                return ev.Outcome(False, error=f"it was run again, and gave {length} items instead of {before}")
+            state.items.update(dict.fromkeys(maps, length))
+        key = (stage.name, invocation.item)
+        if key in state.lost:
+            state.lost.discard(key)
+            self._values.release(state.outputs[key])
+        state.outputs[key] = result.value
+        output_mb = self._measured_mb(invocation.function, result)
+        if output_mb is None and result.arm is None and result.items == 1:
             return _WELL
-        return ev.Outcome(True, stage.arms.get(result.arm) if result.arm else None, result.items)
+        arm = stage.arms.get(result.arm) if result.arm else None
+        return ev.Outcome(True, arm, result.items, output_mb=output_mb)
+
+    def _measured_mb(self, function: str, result: Result) -> float | None:
+        """The size of an output, per item where it was split; None for what travels with a batch, as was declared."""
+        if type(result.value) is bytes or not any(True for _ in names(result.value)):
+            return 0.0 if function in self._large else None
+        return self._values.size_bytes(result.value) / max(1, result.items) / 2**20
+
+    def _failed(self, state: OpenRequest, result: Result) -> ev.Outcome:
+        """One result is a failure; where an input was lost, all that the request has on that node counts as lost."""
+        if not result.lost_at:
+            return ev.Outcome(False, error=result.error)
+        for key, value in state.outputs.items():
+            if type(value) is not bytes and any(reference(text).node == result.lost_at for text in names(value)):
+                state.lost.add(key)
+        return ev.Outcome(False, error=result.error, lost_at=result.lost_at)
 
     def _let_go(self, invocation: Invocation) -> None:
         """An instance is done with an invocation."""

@@ -400,7 +400,7 @@ class Fairlead(Policy):
             size = menu.size_of[option]
             if size in failed or menu.usd_each[option] / min(menu.members[option], waiting) > spend:
                 continue
-            node = ground.find(view, menu, option, is_warm=is_warm, evicts=evicts, left_s=left_s)
+            node = ground.find(view, menu, option, is_warm=is_warm, evicts=evicts, left_s=left_s, head=head)
             if node is not None:
                 return rank, node
             failed.append(size)
@@ -444,7 +444,7 @@ class Fairlead(Policy):
                 usd = menu.usd_each[option] + (menu.cold_s * float(menu.usd_per_s[option]) if self._bills_cold else 0.0)
                 if usd / min(menu.members[option], waiting) > spend * (1 + 1e-9):
                     continue
-            node = ground.find(view, menu, option, is_warm=False, evicts=False, left_s=left_after_s)
+            node = ground.find(view, menu, option, is_warm=False, evicts=False, left_s=left_after_s, head=line.first())
             if node is not None:
                 return rank, node
             first = rank if first is None else first

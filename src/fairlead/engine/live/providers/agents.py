@@ -26,13 +26,14 @@ from fairlead.engine.live.links import control
 from fairlead.engine.live.links.address import bound_address, parse_address
 from fairlead.engine.live.links.greeting import agent_credential
 from fairlead.engine.live.links.hub import Hub
-from fairlead.engine.live.links.messages import PIECE_BYTES, Attached, Refused, pack
+from fairlead.engine.live.links.messages import PIECE_BYTES, Attached, Read, Refused, pack
 from fairlead.engine.live.links.reading import Reader
 from fairlead.engine.live.links.stream import Stream, StreamLink
 from fairlead.engine.live.objects import Objects
 from fairlead.engine.live.providers.carrying import CarriedLink, Carrier
 from fairlead.engine.live.spread import GATEWAY_HOME, SpreadValues
 from fairlead.engine.live.store import Store
+from fairlead.engine.live.values import LostValueError
 from fairlead.engine.live.wire import Done
 from fairlead.model import Node
 from fairlead.monitor import Place
@@ -44,6 +45,7 @@ _KEY = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")  # of an instance: generation and
 _MOST_VCPUS = 1e6  # of a node, also vGPUs; sums of thousandths must stay exact
 _MOST_GB = 1e9
 _MOST_KIND = 100
+_MOST_NODE = 64
 _MOST_TEXT = 2000
 _MOST_OUTPUT = 20_000
 _MOST_FETCHES = 256  # pieces of code that an agent may wait for: an honest one asks for one piece of each app
@@ -139,7 +141,7 @@ class AgentProvider:
         self._file = state / "agents.json"
         self._log = log
         self._timing = timing
-        self._hub = Hub(token, tls, log, store, self._hello, self._attach)
+        self._hub = Hub(token, tls, log, store, self._hello, self._attach, self._pass_on)
         self._reader = Reader(agent_credential(token), reading)
         self._carrier = None if objects is None else Carrier(objects, self._tell, self._release, log)
         self.values = SpreadValues(store, self._reader, self._release, self._is_home, self._carrier)
@@ -391,7 +393,8 @@ class AgentProvider:
         agent.has_joined = True
         self._changed.set()
         if self._is_open and self._reports is not None:
-            self._log(f"node {agent.node.name} joined: {agent.node.vcpus:g} vCPUs")
+            devices = f", {len(agent.node.devices)} GPUs" if agent.node.devices else ""
+            self._log(f"node {agent.node.name} joined: {agent.node.vcpus:g} vCPUs{devices}")
             self._write_state()
             self._reports.node_joined(agent.node)
 
@@ -497,7 +500,7 @@ class AgentProvider:
         agent = self._agents[instance.spec.node]
         generation = self._generation()
         link = (
-            StreamLink(stream.send, generation, self._drop, agent.home)
+            StreamLink(stream.send, generation, self._drop, agent.home, self._is_there)
             if self._carrier is None
             else CarriedLink(self._carrier, agent.node.name, stream.send, generation, self._drop, agent.home)
         )
@@ -601,6 +604,18 @@ class AgentProvider:
         agent.send(control.Release(tuple(agent.to_release)))
         agent.to_release.clear()
 
+    def _pass_on(self, read: Read) -> bytes:
+        """A part of a value of a connected node, for one that does not reach it. Raises LostValueError."""
+        node, _, address = read.home[1:].partition("@")
+        if not self._is_there(read.home):
+            raise LostValueError(f"node {node[:_MOST_NODE]} is not connected", node)
+        return self._reader.part(parse_address(address), read, node)
+
+    def _is_there(self, home: str) -> bool:
+        """Whether the node whose values have this home is connected, with the agent that has them."""
+        agent = self._agents.get(home[1:].partition("@")[0])
+        return agent is not None and agent.home == home
+
     def _is_home(self, home: str) -> bool:
         return home in self._homes.values()
 
@@ -668,6 +683,10 @@ def _check_usage(usage: Usage) -> None:
     for used in (usage.cpu_s, usage.throttled_s):
         if used is not None and not 0 <= used < inf:
             raise ValueError(f"an instance cannot have used {used} s")
+    if usage.gpu_share is not None and not 0 <= usage.gpu_share <= 1:
+        raise ValueError(f"an instance cannot use {usage.gpu_share} of a GPU")
+    if usage.gpu_bytes is not None and not 0 <= usage.gpu_bytes <= _MOST_GB * 2**30:
+        raise ValueError(f"an instance cannot have {usage.gpu_bytes} bytes of a GPU")
 
 
 def _plain(line: str) -> str:
