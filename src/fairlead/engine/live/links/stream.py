@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
+
 from fairlead.engine.live.contracts import LinkReports
 from fairlead.engine.live.links.asked import Asked
 from fairlead.engine.live.wire import MOST_BYTES, Batch, Done, Failed, Frames, Ready, frame, report
@@ -133,7 +135,8 @@ class StreamLink:
                 return
             self._asked.take(message)
             transfer_s = message.transfer_s + self._carried_s.pop(message.batch, 0.0)
-            message = Done(message.batch, message.work_s, message.results, 0, transfer_s, message.cpu_s)  # as it was asked for
+            # As it was asked for.
+            message = msgspec.structs.replace(message, generation=0, transfer_s=transfer_s)
         self.tell(message)
 
     def carried(self, batch: int, seconds: float) -> None:
