@@ -5,11 +5,16 @@ business. An instance is spawned, put under its limits, and only then told what 
 kernel's own handle of the process, so a death is reported at once, whatever the cause.
 """
 
+import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 
+from fairlead.app.environments import known_python
 from fairlead.engine.live.contracts import Exit, InstanceSpec
 from fairlead.engine.live.limits import Limiter, Usage, make_limiter
+from fairlead.engine.live.node.environments import Environments
 from fairlead.engine.live.node.process import InstanceProcess
 from fairlead.model import Node
 from fairlead.monitor import Place
@@ -35,6 +40,7 @@ class NodeAgent:
         self._limits = limits
         self._is_reserved = is_reserved
         self._numbers = count()
+        self._environments = Environments()
         self._nodes: dict[str, tuple[Node, Limiter]] = {}
         self._limiters: list[Limiter] = []
         self._processes: dict[str, InstanceProcess] = {}
@@ -74,11 +80,19 @@ class NodeAgent:
         """Whether an instance has been started and has not ended."""
         return key in self._processes
 
-    def start(self, spec: InstanceSpec, command: Sequence[str], descriptors: Sequence[int] = ()) -> None:
-        """Start an instance with this command, under its limits."""
+    def start(self, spec: InstanceSpec, module: str, connection: socket.socket) -> None:
+        """Start an instance under its limits: Python with this module, which gets the connection and our process id.
+
+        The connection is closed here. Where the app has requirements, their environment is built first, if it is not
+        there yet.
+        """
         process = InstanceProcess(spec, next(self._numbers), self._nodes[spec.node][1], self._gone)
         self._processes[spec.key] = process
-        process.spawn(command, descriptors)
+        python = known_python(spec.code.requirements)
+        if python is not None:
+            _spawn(process, module, connection, python)
+        else:
+            self._environments.want(spec.code.requirements, partial(_spawn, process, module, connection))
 
     def stop(self, key: str, grace_s: float, error: str | None = None) -> None:
         """End an instance by force, after a grace; `error` says why where it is not its own fault."""
@@ -117,3 +131,14 @@ class NodeAgent:
     def _gone(self, process: InstanceProcess, how: Exit) -> None:
         del self._processes[process.spec.key]
         self._ended(process.spec, how)
+
+
+def _spawn(process: InstanceProcess, module: str, connection: socket.socket, python: str, error: str = "") -> None:
+    with connection:
+        if process.is_over:  # it was stopped while its environment was built
+            return
+        if error:
+            process.give_up(error)
+            return
+        descriptor = connection.fileno()
+        process.spawn((python, "-m", module, str(descriptor), str(os.getpid())), (descriptor,))
