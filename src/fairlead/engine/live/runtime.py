@@ -558,7 +558,7 @@ class Runtime:
         if not self._is_in_turn:  # it goes before what else the loop has to do
             self._turn()
         effect = running.effect
-        self.tally.batch(effect.function, len(effect.invocations), running.predicted_s, event.work_s)
+        self.tally.batch(effect.function, len(effect.invocations), running.predicted_s, event.work_s, event.transfer_s)
 
     # --- the controller's side -------------------------------------------------------------------------------------
 

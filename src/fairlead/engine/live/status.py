@@ -72,6 +72,7 @@ class FunctionStatus(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None = None  # CPU time of all its instances so far, ended ones included
     notes: Mapping[str, float] = {}  # of its scaler, as of the last control period
     cache: CacheStatus | None = None  # where it has one
+    transfer_s: float = 0.0  # that its batches waited for inputs of other nodes, in all
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):

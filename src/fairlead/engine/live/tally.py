@@ -30,10 +30,11 @@ class _WorkflowTally:
 
 
 class _FunctionTally:
-    __slots__ = ("batches", "invocations", "observed_s", "predicted_s", "sizes")
+    __slots__ = ("batches", "invocations", "observed_s", "predicted_s", "sizes", "transfer_s")
 
     def __init__(self) -> None:
         self.batches = self.invocations = 0
+        self.transfer_s = 0.0
         self.predicted_s: float | None = None
         self.observed_s: float | None = None
         self.sizes: deque[int] = deque(maxlen=64)
@@ -69,9 +70,10 @@ class Tally:
         belief = shape.beliefs.get(self._controller.nodes[node].kind) if shape else None
         return belief.declared_s * belief.correction if belief else 0.0
 
-    def batch(self, function: str, size: int, predicted_s: float, observed_s: float) -> None:
+    def batch(self, function: str, size: int, predicted_s: float, observed_s: float, transfer_s: float = 0.0) -> None:
         """A batch ended."""
         tally = self._functions[function]
+        tally.transfer_s += transfer_s
         tally.batches += 1
         tally.invocations += size
         tally.predicted_s, tally.observed_s = predicted_s, observed_s
@@ -147,6 +149,7 @@ class Tally:
                 cpu_s=cpu_s.get(name),
                 notes=notes.get(name, {}),
                 cache=caches.get(name),
+                transfer_s=tally.transfer_s,
             )
             for name, tally in self._functions.items()
         )
