@@ -81,6 +81,9 @@ class App:
             function was never measured. Choose False where a call has an effect outside, such as sending a message.
         files: Data files of the app, as paths or patterns below its folder, such as "weights/*.bin". They go wherever
             its instances run; other files are found only on machines that have them.
+        requirements: Packages that it needs besides those that are installed: the name of a requirements file in its
+            folder, or a list. Its instances run in an environment of their own with them. Write them out, since they
+            are read before the file is run.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class App:
         parameters: Mapping[str, object] = MappingProxyType({}),
         warm_up: bool = True,
         files: Sequence[str] = (),
+        requirements: str | Sequence[str] = (),
     ) -> None:
         self.name = checked_name(name, "an app")
         if not isinstance(policy, str) or not policy:
@@ -104,6 +108,7 @@ class App:
         if isinstance(files, str) or not all(isinstance(each, str) and each for each in files):
             raise ValueError(f"files must be a list of paths or patterns; got {files!r}.")
         self.files = tuple(files)
+        self.requirements = requirements if isinstance(requirements, str) else tuple(requirements)
         self._functions: dict[str, AppFunction] = {}
         self._workflows: dict[str, AppWorkflow] = {}
         self._nodes: dict[str, NodeSpec] = {}

@@ -24,10 +24,14 @@ LEFT = "it was given back"
 
 
 class AppCode(msgspec.Struct, frozen=True):
-    """The code that an instance loads: a file on this machine, and a digest that names its content everywhere."""
+    """The code that an instance loads: a file on this machine, and a digest that names its content everywhere.
+
+    `requirements` are the packages with which it runs: see `fairlead.app.environments`.
+    """
 
     file: str
     digest: str = ""
+    requirements: tuple[str, ...] = ()
 
 
 class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):

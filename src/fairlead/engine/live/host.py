@@ -399,7 +399,7 @@ class Host:
         manifest = source.snapshot.manifest
         scenario = await asyncio.to_thread(self._scenario, source)
         self._shared.declare(scenario.cluster.nodes)
-        code = AppCode(str(source.file), source.file.name)
+        code = AppCode(str(source.file), source.file.name, source.snapshot.requirements)
         instances = Instances(
             self._shared, self._values, code, generation, self._log, max_items=self._options.max_items
         )

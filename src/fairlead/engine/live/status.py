@@ -87,6 +87,7 @@ class FunctionStatus(msgspec.Struct, frozen=True, kw_only=True):
     notes: Mapping[str, float] = {}  # of its scaler, as of the last control period
     cache: CacheStatus | None = None  # where it has one
     gpus: tuple[GpuStatus, ...] = ()  # of each instance that has a share of one
+    transfer_s: float = 0.0  # that its batches waited for inputs of other nodes, in all
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,10 +42,11 @@ class _WorkflowTally:
 
 
 class _FunctionTally:
-    __slots__ = ("batches", "invocations", "observed_s", "predicted_s", "sizes")
+    __slots__ = ("batches", "invocations", "observed_s", "predicted_s", "sizes", "transfer_s")
 
     def __init__(self) -> None:
         self.batches = self.invocations = 0
+        self.transfer_s = 0.0
         self.predicted_s: float | None = None
         self.observed_s: float | None = None
         self.sizes: deque[int] = deque(maxlen=64)
@@ -98,6 +99,7 @@ class Tally:
         invocations = batch.effect.invocations
         size = len(invocations)
         tally = self._functions[batch.effect.function]
+        tally.transfer_s += transfer_s
         tally.batches += 1
         tally.invocations += size
         tally.predicted_s, tally.observed_s = batch.predicted_s, work_s
@@ -191,6 +193,7 @@ class Tally:
                 notes=notes.get(name, {}),
                 cache=caches.get(name),
                 gpus=tuple(gpus[name]),
+                transfer_s=tally.transfer_s,
             )
             for name, tally in self._functions.items()
         )

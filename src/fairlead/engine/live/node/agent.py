@@ -5,15 +5,20 @@ business. An instance is spawned, put under its limits, and only then told what 
 kernel's own handle of the process, so a death is reported at once, whatever the cause.
 """
 
+import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 
 import msgspec
 
+from fairlead.app.environments import known_python
 from fairlead.app.secrets import public_environment
 from fairlead.engine.live.contracts import Exit, InstanceSpec
 from fairlead.engine.live.gpus import MachineGpus, NoShareError
 from fairlead.engine.live.limits import Limiter, Usage, make_limiter
+from fairlead.engine.live.node.environments import Environments
 from fairlead.engine.live.node.process import InstanceProcess
 from fairlead.model import Node
 from fairlead.monitor import Place
@@ -47,6 +52,7 @@ class NodeAgent:
         self._limits = limits
         self._is_reserved = is_reserved
         self._numbers = count()
+        self._environments = Environments()
         self._nodes: dict[str, tuple[Node, Limiter]] = {}
         self._limiters: list[Limiter] = []
         self._processes: dict[str, InstanceProcess] = {}
@@ -87,8 +93,12 @@ class NodeAgent:
         """Whether an instance has been started and has not ended."""
         return key in self._processes
 
-    def start(self, spec: InstanceSpec, command: Sequence[str], descriptors: Sequence[int] = ()) -> None:
-        """Start an instance with this command, under its limits."""
+    def start(self, spec: InstanceSpec, module: str, connection: socket.socket) -> None:
+        """Start an instance under its limits: Python with this module, which gets the connection and our process id.
+
+        The connection is closed here. Where the app has requirements, their environment is built first, if it is not
+        there yet.
+        """
         process = InstanceProcess(spec, next(self._numbers), self._nodes[spec.node][1], self._gone)
         self._processes[spec.key] = process
         environment = public_environment()
@@ -98,9 +108,15 @@ class NodeAgent:
             elif spec.vgpus:
                 raise NoShareError("this machine offers no GPU")
         except NoShareError as error:
-            process.refuse(str(error))
+            connection.close()
+            process.give_up(f"it could not be started: {error}")
             return
-        process.spawn(command, descriptors, environment)
+        spawn = partial(_spawn, process, module, connection, environment)
+        python = known_python(spec.code.requirements)
+        if python is not None:
+            spawn(python)
+        else:
+            self._environments.want(spec.code.requirements, spawn)
 
     def stop(self, key: str, grace_s: float, error: str | None = None) -> None:
         """End an instance by force, after a grace; `error` says why where it is not its own fault."""
@@ -164,3 +180,21 @@ class NodeAgent:
         if self._gpus is not None:
             self._gpus.free(process.spec.key)
         self._ended(process.spec, how)
+
+
+def _spawn(
+    process: InstanceProcess,
+    module: str,
+    connection: socket.socket,
+    environment: Mapping[str, str],
+    python: str,
+    error: str = "",
+) -> None:
+    with connection:
+        if process.is_over:  # it was stopped while its environment was built
+            return
+        if error:
+            process.give_up(error)
+            return
+        descriptor = connection.fileno()
+        process.spawn((python, "-m", module, str(descriptor), str(os.getpid())), (descriptor,), environment)

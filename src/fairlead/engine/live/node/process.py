@@ -40,10 +40,6 @@ class InstanceProcess:
         self._end: asyncio.Future[None] = self._loop.create_future()
         self._cpu_s = 0.0
 
-    def refuse(self, error: str) -> None:
-        """End it before it starts."""
-        self._loop.call_soon(self._finish, f"it could not be started: {error}")
-
     def spawn(
         self, command: Sequence[str], descriptors: Sequence[int] = (), environment: Mapping[str, str] | None = None
     ) -> None:
@@ -62,7 +58,7 @@ class InstanceProcess:
                 env=public_environment() if environment is None else environment,
             )
         except OSError as error:
-            self.refuse(str(error))
+            self.give_up(f"it could not be started: {error}")
             return
         self._popen, self.pid = popen, popen.pid
         self._handle = os.pidfd_open(popen.pid)
@@ -76,6 +72,7 @@ class InstanceProcess:
     def kill(self) -> None:
         """End it with all its own children, which share its session."""
         if self._popen is None:
+            self.give_up(self.error or "it was stopped before it started")
             return
         if self._popen.returncode is None:
             try:
@@ -84,6 +81,15 @@ class InstanceProcess:
                 pass
             except PermissionError:
                 self._popen.kill()
+
+    def give_up(self, error: str) -> None:
+        """End it before it has a process."""
+        self._loop.call_soon(self._finish, error)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left."""
+        return self._end.done()
 
     def kill_after(self, seconds: float, error: str | None = None) -> None:
         """End it by force if it has not ended by then, and say why."""
@@ -97,7 +103,7 @@ class InstanceProcess:
         await self._end
 
     def _cut_off(self, error: str | None) -> None:
-        if self._popen is not None and self._popen.returncode is None:
+        if self._popen is None or self._popen.returncode is None:
             self.error = self.error or error
             self.kill()
 

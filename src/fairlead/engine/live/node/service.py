@@ -6,10 +6,8 @@ none has come within the adoption window.
 """
 
 import asyncio
-import os
 import socket
 import ssl
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
@@ -308,10 +306,7 @@ class AgentService:
         spill = None if store.spill is None else str(store.spill)
         begin = Begin(str(code), spec.function, str(store.folder), spill, spec.max_items)
         self._leashes[spec.key] = ours
-        with theirs:
-            descriptor = theirs.fileno()
-            command = (sys.executable, "-m", "fairlead.engine.live.links.instance", str(descriptor), str(os.getpid()))
-            self._agent.start(spec, command, (descriptor,))
+        self._agent.start(spec, "fairlead.engine.live.links.instance", theirs)
         with suppress(OSError):  # it has died already
             ours.sendall(frame(dial) + frame(begin))  # its limits hold now
 

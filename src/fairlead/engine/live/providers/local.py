@@ -4,9 +4,7 @@ The reference provider. Its instances end with the gateway.
 """
 
 import asyncio
-import os
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -123,10 +121,7 @@ class LocalProvider:
         except OSError as error:
             self._loop.call_soon(self._reports.gone, spec.key, Exit(f"it could not be started: {error}"))
             return
-        with theirs:
-            descriptor = theirs.fileno()
-            command = (sys.executable, "-m", "fairlead.engine.live.worker", str(descriptor), str(os.getpid()))
-            self.agent.start(spec, command, (descriptor,))
+        self.agent.start(spec, "fairlead.engine.live.worker", theirs)
         spill = self._store.spill
         begin = Begin(
             spec.code.file,
