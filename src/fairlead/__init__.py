@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fairlead.app import App, each, fork, switch
+    from fairlead.app import App, Context, ContextError, context, contexts, each, fork, switch
     from fairlead.engine import simulate
     from fairlead.model import SLO, Cluster, Configuration, Workflow
     from fairlead.policy import Policy, make_policy
@@ -15,9 +15,13 @@ __all__ = [
     "App",
     "Cluster",
     "Configuration",
+    "Context",
+    "ContextError",
     "Policy",
     "Scenario",
     "Workflow",
+    "context",
+    "contexts",
     "each",
     "fork",
     "make_policy",
@@ -30,9 +34,13 @@ _HOMES = {
     "App": "fairlead.app",
     "Cluster": "fairlead.model",
     "Configuration": "fairlead.model",
+    "Context": "fairlead.app",
+    "ContextError": "fairlead.app",
     "Policy": "fairlead.policy",
     "Scenario": "fairlead.workload",
     "Workflow": "fairlead.model",
+    "context": "fairlead.app",
+    "contexts": "fairlead.app",
     "each": "fairlead.app",
     "fork": "fairlead.app",
     "make_policy": "fairlead.policy",

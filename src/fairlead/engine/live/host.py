@@ -23,6 +23,7 @@ from fairlead.engine.live.data import LocalValues
 from fairlead.engine.live.gateway.served import Accepted
 from fairlead.engine.live.instances import Instances, SharedProvider, overcommitted
 from fairlead.engine.live.known import KnownApp, KnownApps, Source
+from fairlead.engine.live.logs.folder import LOGS, MOST_BYTES, LogFolder
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.nodes import EmulatedNodes
 from fairlead.engine.live.providers.local import LocalProvider
@@ -31,7 +32,8 @@ from fairlead.engine.live.runtime import Runtime
 from fairlead.engine.live.sharing import Seat, Sharing
 from fairlead.engine.live.status import AppStatus, MonitorStatus, Status
 from fairlead.engine.live.store import Store
-from fairlead.engine.live.transit import Done
+from fairlead.engine.live.tracing.tracer import Tracer
+from fairlead.engine.live.transit import Done, Origin
 from fairlead.engine.live.values import MOST_ITEMS, Value
 from fairlead.errors import AmbiguousNameError, ConfigError, DuplicateNameError, Fault, UnknownNameError
 from fairlead.model import Bounds, Cluster, Node
@@ -64,7 +66,7 @@ class Options:
     apps run before they are served, `profiled` whether the profiles that lie beside them are used, and
     `times_decisions` whether records have the CPU time of each decision. After a restart (`is_restart`) what cannot be
     started now is tried again, not given up. A list gives at most `max_items` items to a map stage. `growth` says, by
-    kind, how many nodes may be asked for.
+    kind, how many nodes may be asked for. What functions write takes `log_bytes` of the disk at most.
     """
 
     policy: PolicyChoice | None = None
@@ -83,6 +85,7 @@ class Options:
     record_bytes: int = 256 << 20
     is_restart: bool = False
     max_items: int = MOST_ITEMS
+    log_bytes: int = MOST_BYTES
     growth: Mapping[str, Bounds] = field(default_factory=dict)
     apps: tuple[Path, ...] = field(default=())
 
@@ -108,6 +111,7 @@ class Host:
         clock: Where instants come from.
         values: Where their data lies; None for this machine.
         store: What this gateway keeps itself; by default it makes one.
+        tracer: See `Runtime`; closed with the host.
     """
 
     def __init__(
@@ -120,7 +124,9 @@ class Host:
         clock: Clock = REAL,
         values: Values | None = None,
         store: Store | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._broken = broken
         self._clock = clock
         self._state = state
@@ -131,7 +137,12 @@ class Host:
         self._store = store or Store.make(state / "values")
         self._values: Values = values or LocalValues(self._store)
         if provider is None:
-            provider = LocalProvider(self._store, emulated=options.nodes, limits=options.limits)
+            provider = LocalProvider(
+                self._store,
+                emulated=options.nodes,
+                limits=options.limits,
+                logs=LogFolder(state / LOGS, options.log_bytes),
+            )
         self._sharing = Sharing(clock.now)
         self._shared = SharedProvider(provider, self._sharing, options.overcommit, log)
         self._apps: dict[str, _Deployment] = {}
@@ -180,11 +191,18 @@ class Host:
         budget_usd: float | None = None,
         done: Done,
         late_limit_s: float | None = None,
+        origin: Origin | None = None,
     ) -> Ticket:
         """Take a request. See `Runtime.submit`; UnknownNameError if there is no such workflow."""
         deployment, name = self._find(workflow)
         request = deployment.runtime.submit(
-            name, value, deadline_s=deadline_s, budget_usd=budget_usd, done=done, late_limit_s=late_limit_s
+            name,
+            value,
+            deadline_s=deadline_s,
+            budget_usd=budget_usd,
+            done=done,
+            late_limit_s=late_limit_s,
+            origin=origin,
         )
         return Ticket(deployment.runtime.manifest.name, deployment.generation, request)
 
@@ -350,6 +368,8 @@ class Host:
         self._former.clear()
         await self._shared.close()
         self._store.close()
+        if self._tracer is not None:
+            await asyncio.to_thread(self._tracer.close)
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -357,7 +377,7 @@ class Host:
         manifest = source.snapshot.manifest
         scenario = self._scenario(source)
         self._shared.declare(scenario.cluster.nodes)
-        code = AppCode(str(source.file), source.file.name)
+        code = AppCode(str(source.file), source.file.name, manifest.name)
         instances = Instances(
             self._shared, self._values, code, generation, self._log, max_items=self._options.max_items
         )
@@ -377,6 +397,7 @@ class Host:
                 is_timed=self._options.times_decisions,
                 seat=self._seat(manifest.name, generation, scenario),
                 clock=self._clock,
+                tracer=self._tracer,
             )
             try:
                 await runtime.open(is_patient=self._options.is_restart and not self.is_ready)

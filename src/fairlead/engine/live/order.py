@@ -3,7 +3,11 @@
 The token is not among it: arguments can be read by every user of the machine, so it stays in the environment or a file.
 """
 
+from typing import Literal
+
 import msgspec
+
+from fairlead.engine.live.logs.folder import MOST_BYTES
 
 
 class RayOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,6 +54,9 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     agents_ca: str | None = None  # verifies the certificates of agents, from which values are read
     values: str | None = None  # URL of the object store through which values go from node to node
     values_endpoint: str | None = None
+    otel: str | None = None  # URL of an OpenTelemetry receiver; empty for what the environment says
+    access_log: Literal["text", "json"] | None = None
+    log_bytes: int = MOST_BYTES  # that lines of functions take on the disk
     ray: RayOrder | None = None  # Ray runs the agents
     growth: dict[str, tuple[int, int]] = {}  # by kind: how many nodes there must and may be
     reloads: bool = False  # an app whose files change is deployed again

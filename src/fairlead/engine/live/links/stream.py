@@ -120,7 +120,7 @@ class StreamLink:
 
     def run(self, batch: Batch) -> None:
         """Send a batch with the link's generation, which its answer gives back. ValueError if it is too large."""
-        self._send(frame(Batch(batch.batch, batch.stages, batch.inputs, self.generation)))
+        self._send(frame(Batch(batch.batch, batch.stages, batch.inputs, self.generation, batch.about)))
         self._asked.note(batch)
 
     def heard(self, body: bytes) -> None:

@@ -10,6 +10,8 @@ from itertools import count
 
 from fairlead.engine.live.contracts import Exit, InstanceSpec
 from fairlead.engine.live.limits import Limiter, Usage, make_limiter
+from fairlead.engine.live.logs.folder import LogFolder
+from fairlead.engine.live.logs.instances import InstanceLogs
 from fairlead.engine.live.node.process import InstanceProcess
 from fairlead.model import Node
 from fairlead.monitor import Place
@@ -22,6 +24,7 @@ class NodeAgent:
         ended: Told once of every instance that was started, when its process and all that it left are gone.
         limits: A kind of limiter; None for the best that works here.
         is_reserved: Whether the nodes go before all else on this machine.
+        logs: Where what instances write is kept; None to keep only the last words of those that end.
     """
 
     def __init__(
@@ -30,7 +33,9 @@ class NodeAgent:
         *,
         limits: str | None = None,
         is_reserved: bool = False,
+        logs: LogFolder | None = None,
     ) -> None:
+        self._logs = None if logs is None else InstanceLogs(logs)
         self._ended = ended
         self._limits = limits
         self._is_reserved = is_reserved
@@ -76,7 +81,7 @@ class NodeAgent:
 
     def start(self, spec: InstanceSpec, command: Sequence[str], descriptors: Sequence[int] = ()) -> None:
         """Start an instance with this command, under its limits."""
-        process = InstanceProcess(spec, next(self._numbers), self._nodes[spec.node][1], self._gone)
+        process = InstanceProcess(spec, next(self._numbers), self._nodes[spec.node][1], self._gone, self._logs)
         self._processes[spec.key] = process
         process.spawn(command, descriptors)
 
@@ -109,6 +114,8 @@ class NodeAgent:
             process.kill()
         for process in processes:
             await process.gone()
+        if self._logs is not None:
+            self._logs.close()
         for limiter in self._limiters:
             limiter.close()
         self._limiters.clear()

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from fairlead.engine.live.contracts import LEFT, Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links.pair import PairLink
+from fairlead.engine.live.logs.folder import LogFolder
 from fairlead.engine.live.node import NodeAgent
 from fairlead.engine.live.nodes import EmulatedNodes
 from fairlead.engine.live.store import Store
@@ -30,6 +31,7 @@ class LocalProvider:
         emulated: The nodes to be, each a part of this machine that goes before all else there; None for those that are
             declared.
         limits: A kind of limiter; None for the best that works here.
+        logs: Where what instances write is kept; see `NodeAgent`.
     """
 
     def __init__(
@@ -38,10 +40,11 @@ class LocalProvider:
         *,
         emulated: EmulatedNodes | None = None,
         limits: str | None = None,
+        logs: LogFolder | None = None,
     ) -> None:
         self._store = store
         self._emulated = emulated
-        self.agent = NodeAgent(self._ended, limits=limits, is_reserved=emulated is not None)
+        self.agent = NodeAgent(self._ended, limits=limits, is_reserved=emulated is not None, logs=logs)
         self._links: dict[str, PairLink] = {}
         self._stopped: set[str] = set()
 
