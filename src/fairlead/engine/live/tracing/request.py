@@ -71,7 +71,7 @@ class RequestTrace:
         self._arrival = arrival
         self._unix = unix - arrival
         self._decided: float | None = None
-        self._open: dict[tuple[int, int], _Open] = {}
+        self._open: dict[tuple[str, int, int, int], _Open] = {}  # by stage, item, copy, attempt
         self._spans: list[Span] = []
         self._left_out = 0
 
@@ -97,12 +97,12 @@ class RequestTrace:
         if cold_s > 0:
             self._add("cold start", start, start + cold_s, about)
         run = new_id()
-        self._open[invocation.id, invocation.attempt] = _Open(run, now, about)
+        self._open[_key(invocation, invocation.attempt)] = _Open(run, now, about)
         return f"00-{self._trace:032x}-{run:016x}-01"
 
     def finished(self, invocation: Invocation, now: float, transfer_s: float, error: str | None) -> None:
         """An invocation has ended."""
-        open_ = self._open.pop((invocation.id, invocation.attempt), None)
+        open_ = self._open.pop(_key(invocation, invocation.attempt), None)
         if open_ is None:
             return
         began = open_.began
@@ -144,7 +144,7 @@ class RequestTrace:
 
     def _lost(self, invocation: Invocation, attempt: int) -> None:
         """A former attempt ended with its instance; that was known when the next became ready."""
-        open_ = self._open.pop((invocation.id, attempt), None)
+        open_ = self._open.pop(_key(invocation, attempt), None)
         if open_ is not None:
             self._add("run", open_.began, invocation.ready, open_.attributes, "its instance was lost", open_.run)
 
@@ -163,3 +163,7 @@ class RequestTrace:
         unix = self._unix
         span = Span(self._trace, id or new_id(), self._root, name, unix + start, unix + end, attributes, error)
         self._spans.append(span)
+
+
+def _key(invocation: Invocation, attempt: int) -> tuple[str, int, int, int]:
+    return invocation.stage, invocation.item, invocation.copy, attempt
