@@ -10,7 +10,7 @@ from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.replies import Outlet, Reply
-from fairlead.engine.live.logs.folder import LogFolder, Tail
+from fairlead.engine.live.logs.folder import LogFolder, Place, Tail
 from fairlead.engine.live.logs.lines import Line, Wanted, pack
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class Followers:
             message = f"{self._most} clients follow the logs already, the most that may (max_log_followers)."
             raise Problem(429, "too_many_followers", message, retry_after_s=5.0)
 
-    def start(self, outlet: Outlet, wanted: Wanted, most: int) -> None:
-        """Send what is there, then what comes."""
-        task = asyncio.get_running_loop().create_task(self._follow(outlet, wanted, most))
+    def start(self, outlet: Outlet, wanted: Wanted, most: int, end: Place) -> None:
+        """Send the last lines before a place, then what comes after it."""
+        task = asyncio.get_running_loop().create_task(self._follow(outlet, wanted, most, end))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -74,9 +74,8 @@ class Followers:
         for task in self._tasks:
             task.cancel()
 
-    async def _follow(self, outlet: Outlet, wanted: Wanted, most: int) -> None:
+    async def _follow(self, outlet: Outlet, wanted: Wanted, most: int, end: Place) -> None:
         try:
-            end = await asyncio.to_thread(self.folder.end)
             tail = Tail(self.folder, end)
             outlet.send(_joined(await asyncio.to_thread(self.folder.last, wanted, most, end)))
             quiet_s = 0.0
@@ -110,7 +109,8 @@ async def logs(gateway: "Gateway", exchange: Exchange) -> Reply:
     followers = gateway.logs
     if follows:
         followers.check()
-        return Reply(200, b"", _HEADERS, _NDJSON, lambda outlet: followers.start(outlet, wanted, most))
+        end = await asyncio.to_thread(followers.folder.end)  # what comes once the client has the head, it gets
+        return Reply(200, b"", _HEADERS, _NDJSON, lambda outlet: followers.start(outlet, wanted, most, end))
     found = await asyncio.to_thread(followers.folder.last, wanted, most)
     return Reply(200, _joined(found), _HEADERS, _NDJSON)
 
