@@ -45,6 +45,7 @@ class Capture:
 
     def __init__(self, where: Where) -> None:
         self._writer = LineWriter(where)
+        self.is_full, self.drop = self._writer.is_full, self._writer.drop
         self._present = Present(where.present)
         os.close(where.present)
         self._run: Run | None = None  # of a thread that does not know what it runs for
@@ -88,14 +89,6 @@ class Capture:
     def write(self, stream: Literal["stdout", "stderr", "log"], level: str | None, text: str) -> None:
         """Keep a line for whatever this thread runs."""
         self._writer.write(stream, level, text, *self._names())
-
-    def is_full(self) -> bool:
-        """Whether all lines are dropped now."""
-        return self._writer.is_full()
-
-    def drop(self, lines: int, size: int) -> None:
-        """Count lines that are not kept."""
-        self._writer.drop(lines, size)
 
     def owns(self, stream: object) -> bool:
         """Whether what is written to this stream is captured."""
@@ -154,16 +147,17 @@ class _Stream(io.RawIOBase):
         """Take bytes."""
         data = bytes(data)
         begin = 0
-        while (end := data.find(b"\n", begin)) >= 0:
-            if self._capture.is_full():
-                begun = self._begun.pop(threading.get_ident(), b"")
-                self._capture.drop(data.count(b"\n", begin), len(data) - begin + len(begun))
-                return len(data)
-            self._extend(data[begin:end])
-            self.finish(is_line=True)
-            begin = end + 1
+        if self._begun or not self._capture.is_full():
+            while (end := data.find(b"\n", begin)) >= 0 and not self._capture.is_full():
+                self._extend(data[begin:end])
+                self.finish(is_line=True)
+                begin = end + 1
         if begin < len(data):
-            self._extend(data[begin:] if begin else data)
+            if self._capture.is_full():
+                begun = self._begun.pop(threading.get_ident(), b"") if self._begun else b""
+                self._capture.drop(data.count(b"\n", begin), len(data) - begin + len(begun))
+            else:
+                self._extend(data[begin:] if begin else data)
         return len(data)
 
     def finish(self, *, is_line: bool = False) -> None:

@@ -84,7 +84,7 @@ class RawOutput:
 
     def heard(self, data: bytes) -> None:
         """Some bytes came."""
-        if not self._pen.put((self, data, self._present.read())):
+        if self._writer.is_full() or not self._pen.put((self, data, self._present.read())):
             self._writer.drop(data.count(b"\n"), len(data))
 
     def discard(self, pipe: int) -> None:

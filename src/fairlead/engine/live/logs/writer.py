@@ -41,14 +41,11 @@ class LineWriter:
         self._owner = owner
         self._folder = LogFolder(Path(owner.folder), owner.most_bytes)
         self._allowance = Allowance()
+        self.is_full = self._allowance.is_used_up  # whether all lines are dropped now, and `drop` can be told at once
         self._lock = threading.RLock()  # a signal handler may print too
         self._timer: threading.Timer | None = None
         if sys.platform != "win32":
             os.register_at_fork(after_in_child=self._forked)
-
-    def is_full(self) -> bool:
-        """Whether all lines are dropped now, and `drop` can be told at once."""
-        return self._allowance.is_used_up()
 
     def write(self, stream: Stream, level: str | None, text: str, request: Names = None, run: Names = None) -> None:
         """Keep one line, or one record of several; it is dropped and counted where there are too many."""
@@ -61,9 +58,11 @@ class LineWriter:
             self._keep(data, len(text))
 
     def drop(self, lines: int, size: int) -> None:
-        """Count what is not kept; a line will say how much it was."""
+        """Count what is not kept; a line will say how much it was. A flood ends here: it must cost little."""
+        self._allowance.drop(lines, size)
+        if self._timer is not None:
+            return
         with self._lock:
-            self._allowance.drop(lines, size)
             if self._timer is None:
                 self._timer = threading.Timer(_NOTICE_S, self.tell)
                 self._timer.daemon = True

@@ -118,11 +118,15 @@ class InstanceProcess:
             self.error = self.error or error
             self.kill()
 
-    def _hear(self) -> None:
+    def _hear(self, *, is_over: bool = False) -> None:
         """Read a slice of what it writes past its own capture; all of it at once where nothing of it is kept."""
         assert self._popen is not None
         assert self._popen.stdout is not None
         pipe = self._popen.stdout.fileno()
+        if self._raw is not None and self._raw.is_full() and not is_over:
+            self._raw.discard(pipe)
+            self._pause(pipe)
+            return
         try:
             data = os.read(pipe, _SLICE)
         except BlockingIOError:
@@ -134,11 +138,13 @@ class InstanceProcess:
         del self._output[:-_MOST_OUTPUT]
         if self._raw is not None:
             self._raw.heard(data)
-        if len(data) == _SLICE and (self._raw is None or self._raw.is_full()):
-            if self._raw is not None:
-                self._raw.discard(pipe)
-            self._loop.remove_reader(pipe)
-            self._loop.call_later(FLOOD_PAUSE_S, self._listen)
+        if self._raw is None and len(data) == _SLICE:
+            self._pause(pipe)
+
+    def _pause(self, pipe: int) -> None:
+        """Let the pipe fill before it is looked at again: a flood must not keep the event loop busy."""
+        self._loop.remove_reader(pipe)
+        self._loop.call_later(FLOOD_PAUSE_S, self._listen)
 
     def _listen(self) -> None:
         if self._popen is not None and self._popen.stdout is not None and not self._popen.stdout.closed:
@@ -159,7 +165,7 @@ class InstanceProcess:
     def _bury(self, code: int) -> None:
         assert self._popen is not None
         assert self._popen.stdout is not None
-        self._hear()
+        self._hear(is_over=True)
         self._loop.remove_reader(self._popen.stdout.fileno())
         self._popen.stdout.close()
         if self._raw is not None:
