@@ -219,7 +219,7 @@ def test_an_end_refuses_its_own_proof():
         dialler.check(REFUSAL)
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"FLEAD\x03", b"FLEAD\x02" + bytes(500)])
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"FLEAD\x7f", b"FLEAD\x03" + bytes(500)])
 def test_what_is_no_answer_is_refused_before_it_is_whole(data):
     with pytest.raises(GreetingError):
         Listener(TOKEN).feed(data)

@@ -18,6 +18,8 @@ from fairlead.app.secrets import public_environment
 from fairlead.engine.live.contracts import Exit, InstanceSpec
 from fairlead.engine.live.gpus import MachineGpus, NoShareError
 from fairlead.engine.live.limits import Limiter, Usage, make_limiter
+from fairlead.engine.live.logs.folder import LogFolder
+from fairlead.engine.live.logs.instances import InstanceLogs
 from fairlead.engine.live.node.environments import Environments
 from fairlead.engine.live.node.process import InstanceProcess
 from fairlead.model import Node
@@ -33,6 +35,7 @@ class NodeAgent:
         is_reserved: Whether the nodes go before all else on this machine.
         gpus: Of which instances get shares; None where there are none to give.
         changed: Told of a node that has other devices than before.
+        logs: Where what instances write is kept; None to keep only the last words of those that end.
     """
 
     def __init__(
@@ -43,7 +46,9 @@ class NodeAgent:
         is_reserved: bool = False,
         gpus: MachineGpus | None = None,
         changed: Callable[[Node], None] = lambda node: None,
+        logs: LogFolder | None = None,
     ) -> None:
+        self._logs = None if logs is None else InstanceLogs(logs)
         self._gpus = gpus
         self._changed = changed
         if gpus is not None:
@@ -99,7 +104,7 @@ class NodeAgent:
         The connection is closed here. Where the app has requirements, their environment is built first, if it is not
         there yet.
         """
-        process = InstanceProcess(spec, next(self._numbers), self._nodes[spec.node][1], self._gone)
+        process = InstanceProcess(spec, next(self._numbers), self._nodes[spec.node][1], self._gone, self._logs)
         self._processes[spec.key] = process
         environment = public_environment()
         try:
@@ -153,6 +158,8 @@ class NodeAgent:
             process.kill()
         for process in processes:
             await process.gone()
+        if self._logs is not None:
+            self._logs.close()
         for limiter in self._limiters:
             limiter.close()
         self._limiters.clear()
