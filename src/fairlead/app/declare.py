@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from os import PathLike
 from types import MappingProxyType
-from typing import overload
+from typing import Literal, overload
 
 import msgspec
 
@@ -71,6 +71,8 @@ class App:
             function was never measured. Choose False where a call has an effect outside, such as sending a message.
         files: Data files of the app, as paths or patterns below its folder, such as "weights/*.bin". They go wherever
             its instances run; other files are found only on machines that have them.
+        on_loss: What becomes of work whose instance, GPU or node is lost: "retry" runs it again elsewhere, up to three
+            times in all; "fail" answers with the reason, for functions that must not run twice.
     """
 
     def __init__(
@@ -82,7 +84,11 @@ class App:
         parameters: Mapping[str, object] = MappingProxyType({}),
         warm_up: bool = True,
         files: Sequence[str] = (),
+        on_loss: Literal["retry", "fail"] = "retry",
     ) -> None:
+        if on_loss not in ("retry", "fail"):
+            raise ValueError(f"on_loss must be 'retry' or 'fail'; got {on_loss!r}.")
+        self.on_loss = on_loss
         self.name = checked_name(name, "an app")
         if not isinstance(policy, str) or not policy:
             raise ValueError(f"policy must be the name of a policy; got {policy!r}.")
@@ -337,6 +343,7 @@ class App:
             parameters=self.parameters,
             warm_up=self.warm_up,
             parts=parts,
+            on_loss=self.on_loss,
         )
         try:
             same = msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest) == manifest

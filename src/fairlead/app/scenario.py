@@ -67,6 +67,7 @@ def scenario_of(
         arrivals=tuple(Poisson(spec.name, rate_rps=rate_rps) for spec in manifest.workflows),
         duration_s=duration_s,
         policy=PolicyChoice(name=manifest.policy, parameters=manifest.parameters),
+        on_loss=manifest.on_loss,
     )
 
 
@@ -154,6 +155,7 @@ def document_of(scenario: Scenario) -> dict[object, object]:
         },
         "arrivals": [{"process": "poisson", **_plain(each)} for each in scenario.arrivals if isinstance(each, Poisson)],
         "policy": {"dispatch": scenario.policy.name, **scenario.policy.parameters},
+        "on_loss": scenario.on_loss,
     }
     if scenario.host is not None:
         document["host"] = _plain(scenario.host)
