@@ -58,7 +58,7 @@ ONCE = LOSS.replace("patient", "once").replace("gpu=7", "gpu=7, warm=0") + "app.
 
 def devices_of(served):
     apps = served.ask("GET", "/v1/status").json["apps"]
-    (devices, *others) = [node["devices"] for app in apps for node in app["nodes"]]
+    (devices, *others) = [node["accelerators"] for app in apps for node in app["nodes"]]
     assert [[one["shared"] for one in other] for other in others] in ([], [[one["shared"] for one in devices]])
     return devices
 

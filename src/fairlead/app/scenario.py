@@ -253,7 +253,9 @@ def _share_s(manifest: Manifest, function: str) -> float:
 
 
 def _holds(node: Node, configuration: Configuration, memory_gb: float) -> bool:
-    if configuration.vgpus and not any(device.holds(configuration.vgpus) for device in node.devices):
+    if configuration.vgpus and not any(
+        device.holds(configuration.vgpus) and device.serves != "kernels" for device in node.devices
+    ):
         return False
     return configuration.vcpus <= node.vcpus and (configuration.memory_gb or memory_gb) <= node.memory_gb
 

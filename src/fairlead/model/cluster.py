@@ -12,6 +12,7 @@ import msgspec
 from fairlead.model.mig import MIG_SIZES, mig_layout
 
 Sharing = Literal["mps", "mig", "time"]
+Serves = Literal["all", "functions", "kernels"]
 
 _LOST_VGPUS = 0.0004  # rounds to no thousandth of a vGPU: nothing fits there
 
@@ -42,7 +43,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     `partition`, and a start for which one must be cut takes `repartition_s` longer. `time`: by turns, each run with the
     whole device; where several take turns, `slice_overhead` is what changing costs, as a share of the time of a turn.
 
-    A device that `is_fixed` has the slices of its `partition` and no others: none is cut or destroyed. `name` is for
+    `serves` says what may run there, where a node has devices for functions and others for kernels. A device that
+    `is_fixed` has the slices of its `partition` and no others: none is cut or destroyed. `name` is for
     people, such as its model and UUID.
 
     `reserve_gb` of its memory is nobody's to use. The rest is about kernels: how fast buffers are copied to and from
@@ -60,6 +62,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     repartition_s: float = 0.0
     slice_overhead: float = 0.0
     is_fixed: bool = False
+    serves: Serves = "all"
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -69,6 +72,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"device_memory_gb must be positive; got {self.memory_gb}.")
         if self.sharing not in get_args(Sharing):
             raise ValueError(f"gpu_sharing must be one of {', '.join(get_args(Sharing))}; got {self.sharing!r}.")
+        if self.serves not in get_args(Serves):
+            raise ValueError(f"serves must be one of {', '.join(get_args(Serves))}; got {self.serves!r}.")
         if self.sharing == "mig" and self.vgpus != 7:
             raise ValueError(f"a MIG device has 7 vGPUs; got {self.vgpus:g}.")
         if not 0 <= self.reserve_gb < self.memory_gb:
@@ -104,7 +109,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     def lost(self) -> "Device":
         """What takes its place in a node when it is lost, so that the numbers of the other devices stay."""
-        return Device(vgpus=_LOST_VGPUS, sharing="time", name=self.name)
+        return Device(vgpus=_LOST_VGPUS, sharing="time", serves=self.serves, name=self.name)
 
     def holds(self, vgpus: float) -> bool:
         """Whether a run with this many vGPUs can be there while nothing else is."""

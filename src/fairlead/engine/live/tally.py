@@ -15,7 +15,7 @@ from fairlead.engine.live.status import (
     GpuStatus,
     NodeStatus,
     WorkflowStatus,
-    device_status,
+    accelerator_status,
 )
 from fairlead.engine.live.values import Ending
 from fairlead.model import Configuration, Device
@@ -201,8 +201,8 @@ class Tally:
                 speed=node.speed,
                 pressure=seen[node.name].extras.get("pressure") if node.name in seen else None,
                 signals=_known(seen[node.name]) if node.name in seen else {},
-                devices=tuple(
-                    device_status(device, used[node.name][number] / 1000)
+                accelerators=tuple(
+                    accelerator_status(device, used[node.name][number] / 1000)
                     for number, device in enumerate(offered.get(node.name, node.devices))
                 ),
             )
