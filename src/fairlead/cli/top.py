@@ -171,9 +171,8 @@ def _gpu_use(function: FunctionStatus) -> tuple[str, str]:
 
 def _held(node: NodeStatus) -> tuple[str, str]:
     """The vGPUs that are held of those there are, and how each GPU is shared."""
-    used, there = (
-        sum(values) for values in ((d.used_vgpus for d in node.accelerators), (d.vgpus for d in node.accelerators))
-    )
+    used = sum(one.used_vgpus for one in node.accelerators)
+    there = sum(one.vgpus for one in node.accelerators)
     return f"{used:g} of {there:g}", "; ".join(device.shared for device in node.accelerators) or _NONE
 
 

@@ -413,7 +413,7 @@ class Host:
         cluster = Cluster(nodes=self._shared.inventory.nodes) if is_given else cluster_of(manifest)
         if can.devices and not manifest.nodes:
             (node,) = cluster.nodes
-            cluster = Cluster(nodes=(msgspec.structs.replace(node, devices=can.devices),))
+            cluster = Cluster(nodes=(msgspec.structs.replace(node, devices=(*can.devices, *node.devices)),))
         profiles = profiles_of(source.snapshot)
         no_gpu = _PARTS_HAVE_NONE if manifest.nodes and not is_given else can.no_devices
         scenario = scenario_of(manifest, profiles=profiles, cluster=cluster, no_gpu=no_gpu)
