@@ -557,7 +557,10 @@ class Host:
             workflows=runtime.tally.workflows(runtime.now, runtime.open_by_workflow()),
             functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(), runtime.caches(), runtime.usage),
             nodes=runtime.tally.nodes(
-                {} if watch is None else watch.means(), self._whole(), self._shared.drains.stages()
+                {} if watch is None else watch.means(),
+                self._whole(),
+                self._shared.drains.stages(),
+                {node.name: node.devices for node in self._shared.inventory.nodes},
             ),
             monitor=None if provider is None else MonitorStatus(provider=provider, overhead=overhead),
         )

@@ -216,7 +216,7 @@ def _of_gpus(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
     )
     for app in apps:
         for node in app.nodes:
-            for number, device in enumerate(node.devices):
+            for number, device in enumerate(node.accelerators):
                 offered.add_metric((app.name, node.name, str(number)), device.vgpus)
                 used.add_metric((app.name, node.name, str(number)), device.used_vgpus)
         for function in app.functions:

@@ -59,6 +59,7 @@ class NodeAgent:
         self._numbers = count()
         self._environments = Environments()
         self._nodes: dict[str, tuple[Node, Limiter]] = {}
+        self._with_gpus: dict[str, Node] = {}  # as they were added, with their devices
         self._limiters: list[Limiter] = []
         self._processes: dict[str, InstanceProcess] = {}
 
@@ -69,6 +70,7 @@ class NodeAgent:
         """
         bare = [msgspec.structs.replace(node, devices=()) for node in nodes]  # devices are not limited here
         new = [node for node in bare if node.name not in self._nodes or self._nodes[node.name][0] != node]
+        self._with_gpus |= {node.name: node for node in nodes if node.devices}
         if new:
             limiter = make_limiter(self._limits)
             limiter.open(new, cpus=cpus, is_reserved=self._is_reserved)
@@ -176,11 +178,10 @@ class NodeAgent:
         """GPUs were lost, or are back: the nodes that have them list them so."""
         assert self._gpus is not None
         devices = self._gpus.devices
-        for name, (node, limiter) in list(self._nodes.items()):
-            if node.devices:
-                now = msgspec.structs.replace(node, devices=(*devices, *node.devices[len(devices) :]))
-                self._nodes[name] = now, limiter
-                self._changed(now)
+        for name, node in self._with_gpus.items():
+            others = node.devices[len(devices) :]  # those for kernels come after the GPUs
+            self._with_gpus[name] = now = msgspec.structs.replace(node, devices=(*devices, *others))
+            self._changed(now)
 
     def _gone(self, process: InstanceProcess, how: Exit) -> None:
         del self._processes[process.spec.key]

@@ -114,7 +114,8 @@ class AgentService:
         for line in gpus.lines if gpus.devices or self._order.node.devices else ():
             self._log(line)
         self._agent = NodeAgent(self._ended, limits=self._order.limits, gpus=gpus, changed=self._changed)
-        self._node = msgspec.structs.replace(self._order.node, devices=gpus.devices)
+        others = (device for device in self._order.node.devices if device.serves == "kernels")
+        self._node = msgspec.structs.replace(self._order.node, devices=(*gpus.devices, *others))
         self._agent.add([self._node])
         serving = self._loop.create_task(self._serve())
         stopping = self._loop.create_task(stop.wait())
