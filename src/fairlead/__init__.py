@@ -4,15 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fairlead.app import App, each, fork, switch
+    from fairlead.app import INPUT, App, each, fork, switch
+    from fairlead.client import AsyncClient, Client
     from fairlead.engine import simulate
     from fairlead.model import SLO, Cluster, Configuration, Workflow
     from fairlead.policy import Policy, make_policy
     from fairlead.workload import Scenario
 
 __all__ = [
+    "INPUT",
     "SLO",
     "App",
+    "AsyncClient",
+    "Client",
     "Cluster",
     "Configuration",
     "Policy",
@@ -26,8 +30,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "INPUT": "fairlead.app",
     "SLO": "fairlead.model",
     "App": "fairlead.app",
+    "AsyncClient": "fairlead.client",
+    "Client": "fairlead.client",
     "Cluster": "fairlead.model",
     "Configuration": "fairlead.model",
     "Policy": "fairlead.policy",

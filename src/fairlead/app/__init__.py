@@ -3,13 +3,14 @@
 Light on purpose: every instance of a function imports this when it starts.
 """
 
-from fairlead.app.compose import each, fork, switch
+from fairlead.app.compose import INPUT, each, fork, switch
 from fairlead.app.declare import App, AppWorkflow, BoundStage
 from fairlead.app.function import AppFunction
 from fairlead.app.load import load_app
 from fairlead.app.manifest import FunctionSpec, Manifest, NodeSpec, StageSpec, WorkflowSpec
 
 __all__ = [
+    "INPUT",
     "App",
     "AppFunction",
     "AppWorkflow",

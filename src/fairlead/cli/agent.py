@@ -15,7 +15,7 @@ import uvloop
 
 from fairlead.app.secrets import AGENT_TOKEN, take_secrets
 from fairlead.cli.errors import UsageError
-from fairlead.cli.serve import STATE
+from fairlead.cli.serve import STATE, gpu_choice
 from fairlead.engine.live.gateway.settings import read_token
 from fairlead.engine.live.limits.choose import KINDS
 from fairlead.engine.live.links.address import Address, facing, listen_on, parse_address
@@ -60,6 +60,16 @@ def agent(
     folder: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Holds code and values; by default .fairlead/agent-<name>.")
     ] = None,
+    gpus: Annotated[
+        str, typer.Option(metavar="WHICH", help="GPUs that functions get: all, none, or indices and UUIDs such as 0,1.")
+    ] = "all",
+    gpu_sharing: Annotated[
+        str,
+        typer.Option(help="How GPUs without MIG are shared: mps, time (by turns), or auto: mps if its daemon runs."),
+    ] = "auto",
+    vgpus_per_gpu: Annotated[
+        float, typer.Option(metavar="NUMBER", help="As how many vGPUs a GPU without MIG counts.")
+    ] = 7.0,
     limits: Annotated[
         str | None, typer.Option(help="How CPU and memory are limited: cgroup-v1, cgroup-v2 or affinity.")
     ] = None,
@@ -68,6 +78,7 @@ def agent(
     gateway = _address(join, "--join")
     if limits is not None and limits not in KINDS:
         raise UsageError(f"--limits must be one of {', '.join(KINDS)}; got {limits!r}.")
+    chosen_gpus = gpu_choice(gpus, gpu_sharing, vgpus_per_gpu)
     node = _node(name or socket.gethostname().partition(".")[0], kind, vcpus, memory, speed)
     files = TlsFiles(certfile=_path(certfile), keyfile=_path(keyfile), cacert=_path(cacert))
     _check_files(files, gateway)
@@ -80,6 +91,7 @@ def agent(
             folder=(folder or STATE / f"agent-{node.name}").resolve(),
             tls=files,
             limits=limits,
+            gpus=chosen_gpus,
         )
         take_secrets()  # functions can read the environment of every process of their user
         try:

@@ -12,9 +12,9 @@ from typing import TypeVar
 import msgspec
 
 from fairlead.cli.errors import UsageError
+from fairlead.client.tls import client_context, tls_failure
 from fairlead.errors import FairleadError
 from fairlead.load import Target
-from fairlead.load.tls import client_context, tls_failure
 
 TOKEN = "FAIRLEAD_TOKEN"
 """The environment variable that holds the token."""

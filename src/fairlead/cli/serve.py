@@ -14,14 +14,16 @@ import msgspec
 import typer
 import yaml
 
+from fairlead.app.function import device_names
 from fairlead.app.load import no_app_in, split_address
 from fairlead.app.secrets import AGENT_TOKEN
-from fairlead.app.units import seconds
+from fairlead.app.units import bytes_of, seconds
 from fairlead.cli.choices import admit_own
 from fairlead.cli.errors import UsageError, warn
 from fairlead.cli.ray import growth, ray_listen, ray_order, shared_certificate
 from fairlead.engine.live.callbacks.allowed import AllowList
 from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
+from fairlead.engine.live.gpus import GpuChoice, UnknownGpuError
 from fairlead.engine.live.limits.choose import KINDS
 from fairlead.engine.live.links.address import bound_address, listen_on, parse_address
 from fairlead.engine.live.links.tls import TlsFiles, client_context
@@ -80,8 +82,29 @@ def serve(
     limits: Annotated[
         str | None, typer.Option(help="How CPU and memory are limited: cgroup-v1, cgroup-v2 or affinity.")
     ] = None,
+    gpus: Annotated[
+        str, typer.Option(metavar="WHICH", help="GPUs that functions get: all, none, or indices and UUIDs such as 0,1.")
+    ] = "all",
+    gpu_sharing: Annotated[
+        str,
+        typer.Option(help="How GPUs without MIG are shared: mps, time (by turns), or auto: mps if its daemon runs."),
+    ] = "auto",
+    vgpus_per_gpu: Annotated[
+        float, typer.Option(metavar="NUMBER", help="As how many vGPUs a GPU without MIG counts.")
+    ] = 7.0,
     nodes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Parts of this machine to serve on, instead of the app's own.")
+    ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A device for kernels: opencl:0, cuda:0 or numpy; by default every OpenCL device. Repeatable.",
+        ),
+    ] = None,
+    device_memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory of each device that kernels may use, such as 64MB; by default all."),
     ] = None,
     monitor: Annotated[
         bool | None,
@@ -197,6 +220,11 @@ def serve(
         raise UsageError(f"--overcommit must be at least 1 and finite; got {overcommit:g}.")
     if control_period is not None and scaler in (None, "none") and not monitor:
         raise UsageError("--control-period needs --scaler, whose period it is, or --monitor.")
+    chosen_gpus = gpu_choice(gpus, gpu_sharing, vgpus_per_gpu)
+    if chosen_gpus != GpuChoice() and (backend != "local" or nodes is not None):
+        where = "--nodes, whose parts of this machine have no GPUs" if nodes is not None else f"--backend {backend}"
+        hint = "; each fairlead agent takes these options itself" if backend == "agents" else ""
+        raise UsageError(f"--gpus, --gpu-sharing and --vgpus-per-gpu do not go with {where}{hint}.")
     if nodes is not None and (warning := read_nodes(nodes).excess(len(paths))) is not None:
         warn(warning)
     if backend not in BACKENDS:
@@ -225,7 +253,10 @@ def serve(
         overcommit=overcommit,
         weights=_weights(weight or []),
         limits=limits,
+        gpus=chosen_gpus,
         nodes=None if nodes is None else nodes_text(nodes),
+        devices=chosen_devices(device or []),
+        device_memory_bytes=0 if device_memory is None else chosen_size(device_memory, "--device-memory"),
         monitor=monitor,
         warms_up=not no_warm_up,
         profiled=not no_profile,
@@ -307,6 +338,16 @@ def _agents_socket(backend: str, text: str, certfile: Path | None) -> Iterator[s
         Path(address.path).unlink(missing_ok=True)
 
 
+def gpu_choice(gpus: str, sharing: str, vgpus: float) -> GpuChoice:
+    """What the options say of GPUs."""
+    choice = GpuChoice(gpus=gpus.strip(), sharing=cast(Any, sharing), vgpus=vgpus)
+    try:
+        choice.check()
+    except UnknownGpuError as error:
+        raise UsageError(str(error)) from error
+    return choice
+
+
 def agents_token(file: Path | None, state: Path) -> Path | None:
     """The file with the agents' token, made on first use; None where the environment has the token."""
     if file is None and AGENT_TOKEN in os.environ:
@@ -325,6 +366,22 @@ def warn_of_join(agents: socket.socket, token: Path | None, certfile: Path | Non
     how = f" --token-file {token}" if token is not None else f"    ({AGENT_TOKEN} holds the token)"
     trust = "" if certfile is None else f" --cacert {certfile}"
     typer.echo(f"Agents join with: fairlead agent --join {bound_address(agents)}{trust}{how}", err=True)
+
+
+def chosen_devices(names: Sequence[str]) -> tuple[str, ...]:
+    """The devices that `--device` names."""
+    try:
+        return device_names(names, "--device")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def chosen_size(text: str, option: str) -> int:
+    """The bytes that an option gives."""
+    found = bytes_of(text)
+    if not found:
+        raise UsageError(f"{option} must be a size, such as 64MB; got {text!r}.")
+    return found
 
 
 def _weights(texts: Sequence[str]) -> dict[str, float]:

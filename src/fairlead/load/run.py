@@ -9,13 +9,13 @@ from time import monotonic, process_time
 
 import msgspec
 
+from fairlead.client.target import Target
+from fairlead.client.tls import client_context, tls_failure
 from fairlead.load.clock import Alarm
 from fairlead.load.connections import Pool
 from fairlead.load.plan import Closed, Plan
 from fairlead.load.result import LoadResult, summarise
 from fairlead.load.samples import Samples
-from fairlead.load.target import Target
-from fairlead.load.tls import client_context, tls_failure
 
 try:
     import uvloop

@@ -23,13 +23,52 @@ class PartError(Exception):
         self.cause = cause
 
 
-def call(function: AppFunction, arguments: list[object]) -> Sequence[object]:
-    """One output per argument; an exception in the place of an output is that one's failure."""
+Names = tuple[str, ...]
+"""The parameters of a function that a stage binds besides its argument."""
+
+
+def call(function: AppFunction, arguments: list[object], using: Sequence[Names] = ()) -> Sequence[object]:
+    """One output per argument; an exception in the place of an output is that one's failure.
+
+    `using` names, for each argument, the further parameters that its stage binds: where there are some, the argument is
+    a list of itself and their values.
+    """
+    if any(using):
+        return _call_bound(function, arguments, using)
     if function.parts:
         return _call_parts(function.parts, arguments)
     if not function.is_batched:
         return [function(argument) for argument in arguments]
-    outputs = function(arguments)
+    return _listed(function, arguments, function(arguments))
+
+
+def _call_bound(function: AppFunction, arguments: list[object], using: Sequence[Names]) -> list[object]:
+    """A batched function runs once for all arguments that bind the same parameters."""
+    outputs: list[object] = [None] * len(arguments)
+    for names in dict.fromkeys(using):
+        places = [place for place, each in enumerate(using) if each == names]
+        if not names:
+            found = call(function, [arguments[place] for place in places])
+        else:
+            rows = [_row(arguments[place], names) for place in places]
+            if function.is_batched:
+                plain, *bound = ([row[i] for row in rows] for i in range(len(names) + 1))
+                found = _listed(function, plain, function(plain, **dict(zip(names, bound, strict=True))))
+            else:
+                found = [function(row[0], **dict(zip(names, row[1:], strict=True))) for row in rows]
+        for place, output in zip(places, found, strict=True):
+            outputs[place] = output
+    return outputs
+
+
+def _row(value: object, names: Names) -> list[object]:
+    """The argument and the values of these parameters, as `routes` put them together."""
+    assert isinstance(value, list), f"a stage that binds {', '.join(names)} gets a list"
+    return value
+
+
+def _listed(function: AppFunction, arguments: list[object], outputs: object) -> Sequence[object]:
+    """What a batched function returned, if it is one output for each argument."""
     if not isinstance(outputs, list | tuple):
         raise TypeError(f"{function.name} is batched and must return a list; got {type(outputs).__name__}.")
     if len(outputs) != len(arguments):

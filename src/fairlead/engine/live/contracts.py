@@ -8,14 +8,15 @@ without harm, and are answered by reports. `fairlead.testing.backends` checks al
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.values import Value
 from fairlead.engine.live.wire import Batch, Done, Failed, Ready
-from fairlead.model import Node
+from fairlead.model import Device, Node
 from fairlead.monitor import Place
 
 LEFT = "it was given back"
@@ -37,7 +38,8 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An instance to be started.
 
     `key` is unique among all instances that this gateway and its predecessors started. `memory_gb` may be infinite.
-    `device` is the index of the node's accelerator, -1 for none, and `vgpus` what the instance has of it.
+    `device` is the index of the node's accelerator, -1 for none, and `vgpus` what the instance has of it. One of a
+    kernel is no process: it stands for the kernel's constants on that device.
     """
 
     key: str
@@ -49,6 +51,7 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_items: int
     device: int = -1
     vgpus: float = 0.0
+    is_kernel: bool = False
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -57,12 +60,15 @@ class Capabilities(msgspec.Struct, frozen=True):
     `declares`: it makes the nodes that apps ask for, as parts of this machine; otherwise its nodes are what they are.
     `resizes`: the CPU limit of a running instance can change. `keeps`: instances survive the gateway, and the next one
     can adopt them. `growable`: the kinds of nodes that `grow` can add.
+    `devices`: the accelerators of this machine, for those nodes; `no_devices`: why there are none, as half a sentence.
     """
 
     declares: bool = False
     resizes: bool = True
     keeps: bool = False
     growable: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
+    no_devices: str = ""
 
 
 class Inventory(msgspec.Struct, frozen=True):
@@ -120,6 +126,10 @@ class ProviderReports(Protocol):
 
     def resize_refused(self, key: str, vcpus: float, reason: str) -> None:
         """An instance keeps its CPU limit, which is `vcpus`."""
+        ...
+
+    def evicted(self, key: str, buffers: Sequence[str]) -> None:
+        """These constants of a kernel are not on the device of this instance any more."""
         ...
 
     def node_joined(self, node: Node) -> None:
@@ -181,6 +191,15 @@ class Provider(Protocol):
 
     async def close(self, *, keep: bool = False) -> None:
         """End every instance and free everything. With `keep`, where it can, instances stay for the next gateway."""
+        ...
+
+
+@runtime_checkable
+class HasDevices(Protocol):
+    """A provider whose nodes have devices for kernels."""
+
+    async def devices(self) -> Sequence[DeviceStatus]:
+        """How they stand."""
         ...
 
 

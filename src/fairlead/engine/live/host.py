@@ -15,13 +15,16 @@ from pathlib import Path
 import msgspec
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
-from fairlead.app.scenario import profiles_of, scenario_of
+from fairlead.app.scenario import declared_nodes, profiles_of, scenario_of
 from fairlead.app.snapshot import Snapshot
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import AppCode, Provider, Values
 from fairlead.engine.live.data import LocalValues
 from fairlead.engine.live.gateway.served import Accepted
+from fairlead.engine.live.glance import AppGlance, instances_of, nodes_of
+from fairlead.engine.live.gpus import GpuChoice
 from fairlead.engine.live.instances import Instances, SharedProvider, overcommitted
+from fairlead.engine.live.kernels.finding import DeviceChoice, DeviceFinder
 from fairlead.engine.live.known import KnownApp, KnownApps, Source
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.nodes import EmulatedNodes
@@ -41,6 +44,7 @@ from fairlead.workload import PolicyChoice, Scenario
 
 Log = Callable[[str], None]
 
+_PARTS_HAVE_NONE = "the app names its nodes, which are parts of this machine without GPUs"
 _RUNS_KEPT = 20  # every deployment leaves one, and a crash makes another
 
 
@@ -56,15 +60,23 @@ class Ticket(msgspec.Struct, frozen=True):
 class Options:
     """How apps are served, where their own files do not say.
 
-    `policy` and `scaler` win over what an app names; without a `policy`, its parameters go to the app's own. Of nodes,
-    `overcommit` says how many times their vCPUs they promise; None leaves them as they are. `weights` says what part of
-    them an app gets where all want more than there is; 1 where it does not. `limits` is a kind of
-    limiter; None for the best that works here. `nodes` take the place of those that apps ask for. `is_watched` says
-    whether the monitor watches the nodes; None for where there is a scaler. `warms_up` says whether the examples of
-    apps run before they are served, `profiled` whether the profiles that lie beside them are used, and
-    `times_decisions` whether records have the CPU time of each decision. After a restart (`is_restart`) what cannot be
-    started now is tried again, not given up. A list gives at most `max_items` items to a map stage. `growth` says, by
-    kind, how many nodes may be asked for.
+    Args:
+        policy: Wins over the policy that an app names.
+        policy_parameters: Of `policy`; without one, of the app's own.
+        scaler: Wins over the scaler that an app names.
+        overcommit: How many times their vCPUs nodes promise; None leaves them as they are.
+        weights: What part of the nodes an app gets where all want more than there is; 1 where it is not named.
+        limits: A kind of limiter; None for the best that works here.
+        gpus: Which GPUs of this machine to offer; None for none.
+        nodes: Take the place of those that apps ask for.
+        is_watched: Whether the monitor watches the nodes; None for where there is a scaler.
+        warms_up: Whether the examples of apps run before they are served.
+        profiled: Whether the profiles that lie beside apps are used.
+        times_decisions: Whether records have the CPU time of each decision.
+        is_restart: Whether what cannot be started now is tried again, not given up.
+        max_items: How many items a list may give to a map stage.
+        growth: How many nodes of each kind may be asked for.
+        devices: What runs the kernels of apps, where the provider makes the nodes.
     """
 
     policy: PolicyChoice | None = None
@@ -74,6 +86,7 @@ class Options:
     overcommit: float | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     limits: str | None = None
+    gpus: GpuChoice | None = None
     nodes: EmulatedNodes | None = None
     is_watched: bool | None = None
     warms_up: bool = True
@@ -84,6 +97,7 @@ class Options:
     is_restart: bool = False
     max_items: int = MOST_ITEMS
     growth: Mapping[str, Bounds] = field(default_factory=dict)
+    devices: DeviceChoice = field(default_factory=DeviceChoice)
     apps: tuple[Path, ...] = field(default=())
 
 
@@ -131,7 +145,15 @@ class Host:
         self._store = store or Store.make(state / "values")
         self._values: Values = values or LocalValues(self._store)
         if provider is None:
-            provider = LocalProvider(self._store, emulated=options.nodes, limits=options.limits)
+            provider = LocalProvider(
+                self._store,
+                emulated=options.nodes,
+                limits=options.limits,
+                gpus=options.gpus,
+                folder=state / "kernels",
+                log=log,
+            )
+        self._finder = DeviceFinder(state / "kernels" / "cache", options.devices, log)
         self._sharing = Sharing(clock.now)
         self._shared = SharedProvider(provider, self._sharing, options.overcommit, log)
         self._apps: dict[str, _Deployment] = {}
@@ -317,6 +339,26 @@ class Host:
             state=str(self._state.resolve()),
         )
 
+    def glance(self) -> tuple[AppGlance, ...]:
+        """What the dashboard shows of every app now."""
+        return tuple(self._app_glance(name, deployment) for name, deployment in self._apps.items())
+
+    def _app_glance(self, name: str, deployment: _Deployment) -> AppGlance:
+        runtime = deployment.runtime
+        return AppGlance(
+            name=name,
+            generation=deployment.generation,
+            policy=runtime.policy_name,
+            scaler=runtime.scaler_name,
+            uptime_s=runtime.now,
+            draining=len(self._former.get(name, ())),
+            open=dict(runtime.open_by_workflow()),
+            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(), runtime.caches()),
+            stages=runtime.tally.stages(),
+            nodes=nodes_of(runtime.controller, self._shared.drains.stages()),
+            instances=instances_of(runtime.controller, runtime.now),
+        )
+
     async def drain(self, timeout_s: float) -> bool:
         """Wait for what is open; False if something was still open when time was up, which is then given up."""
         self.is_draining = True
@@ -355,7 +397,7 @@ class Host:
 
     async def _start(self, source: Source, generation: int) -> _Deployment:
         manifest = source.snapshot.manifest
-        scenario = self._scenario(source)
+        scenario = await asyncio.to_thread(self._scenario, source)
         self._shared.declare(scenario.cluster.nodes)
         code = AppCode(str(source.file), source.file.name, source.snapshot.requirements)
         instances = Instances(
@@ -401,11 +443,20 @@ class Host:
         if make_policy(policy.name, policy.parameters).clairvoyant:
             what = f"{policy.name} with these parameters must know the future, which a live system does not."
             raise ConfigError(manifest.name, [Fault("policy", what)])
-        is_given = not self._shared.provider.capabilities.declares
+        can = self._shared.provider.capabilities
+        is_given = not can.declares
         if is_given and not self._shared.inventory.nodes:
             raise ConfigError(manifest.name, [Fault("nodes", "no node is connected now; deploy again when one is.")])
-        cluster = Cluster(nodes=self._shared.inventory.nodes) if is_given else None
-        scenario = scenario_of(manifest, profiles=profiles_of(source.snapshot), cluster=cluster)
+        if is_given:
+            nodes = self._shared.inventory.nodes
+        else:
+            nodes = self._finder.complete(declared_nodes(manifest), is_needed=manifest.has_kernels)
+        if can.devices and not manifest.nodes:
+            (node,) = nodes  # its GPUs come first: an agent knows them by their number
+            nodes = (msgspec.structs.replace(node, devices=(*can.devices, *node.devices)),)
+        no_gpu = _PARTS_HAVE_NONE if manifest.nodes and not is_given else can.no_devices
+        profiles = profiles_of(source.snapshot)
+        scenario = scenario_of(manifest, profiles=profiles, cluster=Cluster(nodes=nodes), no_gpu=no_gpu)
         if self._options.overcommit is not None:
             nodes = overcommitted(scenario.cluster.nodes, self._options.overcommit)
             scenario = replace(scenario, cluster=msgspec.structs.replace(scenario.cluster, nodes=nodes))
@@ -486,7 +537,7 @@ class Host:
             draining=len(self._former.get(name, ())),
             refused_actions=runtime.refused_actions,
             workflows=runtime.tally.workflows(runtime.now, runtime.open_by_workflow()),
-            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(), runtime.caches()),
+            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(), runtime.caches(), runtime.usage),
             nodes=runtime.tally.nodes(
                 {} if watch is None else watch.means(), self._whole(), self._shared.drains.stages()
             ),

@@ -59,6 +59,10 @@ class Reports(Protocol):
         """An instance keeps this many vCPUs."""
         ...
 
+    def evicted(self, instance: int, buffers: Sequence[str]) -> None:
+        """These constants of a kernel are not on the device of this instance any more."""
+        ...
+
     def adopted(self, spec: InstanceSpec) -> int | None:
         """An instance of a former gateway is ready and idle: the number that it has from now on; None to end it."""
         ...
@@ -159,7 +163,11 @@ class SharedProvider:
         """Make the nodes that an app asks for, where the provider does that."""
         if self.provider.capabilities.declares:
             self.provider.declare(nodes)
-            self._set_nodes({**self._nodes(), **{node.name: node for node in nodes}})
+            known = self._nodes()
+            self._set_nodes({**known, **{node.name: node for node in nodes}})
+            for node in nodes:
+                if node.name in known and known[node.name].devices != node.devices:
+                    self.node_changed(node)
 
     def join(self, deployment: "Instances", generation: int) -> None:
         """Reports of this generation's instances, and of all nodes, go to this deployment from now on."""
@@ -224,6 +232,12 @@ class SharedProvider:
         deployment = self._of(key)
         if deployment is not None:
             deployment.resize_refused(key, vcpus, reason)
+
+    def evicted(self, key: str, buffers: Sequence[str]) -> None:
+        """Constants of a kernel have left the device of an instance."""
+        deployment = self._of(key)
+        if deployment is not None:
+            deployment.evicted(key, buffers)
 
     def node_joined(self, node: Node) -> None:
         """A node can be used."""
@@ -360,7 +374,16 @@ class Instances:
         """Where the nodes are on this machine; none of those that are elsewhere."""
         return self._provider.places()
 
-    def start(self, instance: int, function: str, configuration: Configuration, node: str, device: int = -1) -> None:
+    def start(
+        self,
+        instance: int,
+        function: str,
+        configuration: Configuration,
+        node: str,
+        device: int = -1,
+        *,
+        is_kernel: bool = False,
+    ) -> None:
         """Start an instance, with a delay where starts of its function failed; it reports `ready` or `lost`."""
         spec = InstanceSpec(
             key=f"{self._generation}.{instance}",
@@ -372,6 +395,7 @@ class Instances:
             max_items=self._max_items,
             device=device,
             vgpus=configuration.vgpus,
+            is_kernel=is_kernel,
         )
         member = self._members[instance] = _Member(self, instance, spec)
         failures = self._failures.get(function, 0)
@@ -429,7 +453,12 @@ class Instances:
 
     def usage(self, instance: int) -> Usage:
         """What an instance has used so far."""
-        return self._provider.usage(self._members[instance].spec.key)
+        member = self._members.get(instance)
+        return Usage() if member is None else self._provider.usage(member.spec.key)
+
+    def runs_cpu_s(self, instance: int) -> float | None:
+        """CPU time that an instance has used for its runs so far, as it says itself; None where it does not."""
+        return self._members[instance].runs_cpu_s
 
     def keys(self, function: str) -> list[str]:
         """The keys of a function's instances that were not told to stop."""
@@ -493,6 +522,12 @@ class Instances:
         if instance in self._members:
             self.reports.resize_refused(instance, vcpus, reason)
 
+    def evicted(self, key: str, buffers: Sequence[str]) -> None:
+        """Constants of a kernel have left the device of an instance."""
+        instance = self._number(key)
+        if instance in self._members:
+            self.reports.evicted(instance, buffers)
+
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone: nothing more is heard of its instances."""
         for key in [key for key, adoptee in self._adopting.items() if adoptee.spec.node == name]:
@@ -516,6 +551,8 @@ class Instances:
             for result in message.results:
                 if type(result.value) is not bytes:
                     self.values.hold(result.value)
+            if message.cpu_s is not None:
+                member.runs_cpu_s = (member.runs_cpu_s or 0.0) + message.cpu_s
             self.reports.finished(message.batch, message.results, message.work_s, message.transfer_s)
         elif isinstance(message, Ready):
             self._failures.pop(member.spec.function, None)
@@ -558,7 +595,7 @@ class Instances:
 class _Member:
     """One instance of a deployment, as its link knows it."""
 
-    __slots__ = ("_owner", "error", "instance", "is_ready", "link", "spec", "started", "starting")
+    __slots__ = ("_owner", "error", "instance", "is_ready", "link", "runs_cpu_s", "spec", "started", "starting")
 
     def __init__(self, owner: Instances, instance: int, spec: InstanceSpec) -> None:
         self._owner = owner
@@ -568,6 +605,7 @@ class _Member:
         self.starting: asyncio.TimerHandle | None = None
         self.is_ready = False
         self.started = (0.0, 0.0)
+        self.runs_cpu_s: float | None = None
         self.error: str | None = None
 
     def start(self) -> None:

@@ -5,6 +5,8 @@ The token is not among it: arguments can be read by every user of the machine, s
 
 import msgspec
 
+from fairlead.engine.live.gpus import GpuChoice
+
 
 class RayOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The Ray cluster to serve on. See `ray.kinds.Share` for what is reserved there."""
@@ -32,6 +34,7 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     overcommit: float | None = None
     weights: dict[str, float] = {}  # by app
     limits: str | None = None
+    gpus: GpuChoice = GpuChoice()
     nodes: str | None = None  # as `nodes.nodes_text` gives them
     monitor: bool | None = None
     warms_up: bool = True
@@ -51,6 +54,8 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     values: str | None = None  # URL of the object store through which values go from node to node
     values_endpoint: str | None = None
     ray: RayOrder | None = None  # Ray runs the agents
+    devices: tuple[str, ...] = ()  # for kernels, such as opencl:0
+    device_memory_bytes: int = 0  # cap on the memory of each; 0 for what its driver reports
     growth: dict[str, tuple[int, int]] = {}  # by kind: how many nodes there must and may be
     reloads: bool = False  # an app whose files change is deployed again
     is_restart: bool = False  # the app served before: what cannot start now is tried again

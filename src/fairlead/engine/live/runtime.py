@@ -27,6 +27,7 @@ from fairlead.engine.live.deadlines import Deadlines
 from fairlead.engine.live.demand import Amount, Demand, held_by, together
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.instances import Instances
+from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
@@ -268,6 +269,10 @@ class Runtime:
         """CPU time of each function's instances so far, as far as it is known."""
         return self._instances.cpu_s()
 
+    def usage(self, instance: int) -> Usage:
+        """What an instance has used so far."""
+        return self._instances.usage(instance)
+
     def caches(self) -> Mapping[str, CacheStatus]:
         """How the prediction caches stand, by function."""
         return {} if self._predictions is None else self._predictions.status()
@@ -487,6 +492,10 @@ class Runtime:
         self._vcpus[instance] = vcpus
         self._note(ev.ResizeRefused(instance, vcpus))
 
+    def evicted(self, instance: int, buffers: Sequence[str]) -> None:
+        """Constants of a kernel have left the device of an instance."""
+        self._note(ev.BuffersEvicted(instance, tuple(buffers)))
+
     def node_joined(self, node: Node) -> None:
         """A node can be used. One of a kind that this deployment does not know is left to the next deployment."""
         known = self.scenario.cluster.kinds.get(node.kind)
@@ -498,7 +507,8 @@ class Runtime:
 
     def node_changed(self, node: Node) -> None:
         """A node has other capacities. In a shared cluster the lease that follows says how much of it is this app's."""
-        self._note(ev.NodeChanged(node.name, node.capacity_vcpus, node.memory_gb, node.devices))
+        vgpus = tuple(device.vgpus for device in node.devices)  # a device that is lost and in use has nothing to give
+        self._note(ev.NodeChanged(node.name, node.capacity_vcpus, node.memory_gb, node.devices, vgpus))
 
     def lease(self, node: str, vcpus: float, memory_gb: float, vgpus: tuple[float, ...]) -> None:
         """From now on this app may use this much of a node, and of each of its devices."""
@@ -557,8 +567,7 @@ class Runtime:
         self._note(event)
         if not self._is_in_turn:  # it goes before what else the loop has to do
             self._turn()
-        effect = running.effect
-        self.tally.batch(effect.function, len(effect.invocations), running.predicted_s, event.work_s, event.transfer_s)
+        self.tally.batch(running, event.work_s, event.transfer_s)
 
     # --- the controller's side -------------------------------------------------------------------------------------
 
@@ -695,7 +704,10 @@ class Runtime:
         configuration = msgspec.structs.replace(effect.configuration, memory_gb=memory_gb)
         self._vcpus[effect.instance] = configuration.vcpus
         self._pool.started(effect.instance, effect.function)
-        self._instances.start(effect.instance, effect.function, configuration, effect.node, effect.device)
+        is_kernel = bool(function.buffers) and configuration.vgpus > 0
+        self._instances.start(
+            effect.instance, effect.function, configuration, effect.node, effect.device, is_kernel=is_kernel
+        )
 
     def _run_batch(self, effect: fx.RunBatch) -> None:
         """Send a batch to its instance, which begins while the policy goes on."""

@@ -63,12 +63,15 @@ class Batch:
     started are not among them.
     """
 
-    __slots__ = ("effect", "members", "predicted_s", "started")
+    __slots__ = ("cold_s", "effect", "members", "predicted_s", "started")
 
-    def __init__(self, effect: fx.RunBatch, members: Sequence[int], started: float, predicted_s: float) -> None:
+    def __init__(
+        self, effect: fx.RunBatch, members: Sequence[int], started: float, cold_s: float, predicted_s: float
+    ) -> None:
         self.effect = effect
         self.members = members
         self.started = started
+        self.cold_s = cold_s
         self.predicted_s = predicted_s
 
 
@@ -122,7 +125,7 @@ class Transit:
             route = state.route
             keys.append(route.keys[invocation.stage])
             inputs.append(route.argument(invocation.stage, invocation.item, state.given, state.outputs, state.items))
-        self._batches[effect.batch] = Batch(effect, members, now, predicted_s)
+        self._batches[effect.batch] = Batch(effect, members, now, cold_s, predicted_s)
         return keys, inputs
 
     def finish(

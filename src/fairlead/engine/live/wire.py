@@ -74,7 +74,8 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """A batch has ended; `work_s` is how long the function took, `transfer_s` how long its inputs were fetched.
 
     `generation` is that of the `Batch`. An answer to a batch of a former gateway, or of an instance that was given up,
-    is known by it and dropped.
+    is known by it and dropped. `cpu_s` is the CPU time of the instance since its last answer, with that of processes
+    that it started and that have ended; None where it is not known.
     """
 
     batch: int
@@ -82,6 +83,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
     results: tuple[Result, ...]
     generation: int = 0
     transfer_s: float = 0.0
+    cpu_s: float | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

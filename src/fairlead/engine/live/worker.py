@@ -8,6 +8,7 @@ signal of the kernel where the function hangs. What the function prints goes to 
 import ctypes
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -15,9 +16,11 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from traceback import extract_tb
 from typing import Protocol
+
+import msgspec
 
 import fairlead
 from fairlead.app import App, AppFunction, load_app
@@ -82,9 +85,12 @@ def work(channel: Talk, begin: Begin, home: str = "", elsewhere: Elsewhere | Non
 
 def serve(channel: Talk, app: App, function: AppFunction, store: Store, max_items: int = MOST_ITEMS) -> None:
     """Run what comes, until nothing comes any more."""
+    used_s = _cpu_s()
     while (batch := channel.receive()) is not None:
         if isinstance(batch, Batch):
             done = run(batch, app, function, store, max_items)
+            before_s, used_s = used_s, _cpu_s()
+            done = msgspec.structs.replace(done, cpu_s=used_s - before_s)
             try:
                 channel.send(done)
             except ValueError as error:  # too large for a message, and there was no room elsewhere
@@ -100,7 +106,7 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
         arguments = [store.read(value) for value in batch.inputs]
         began = perf_counter()
         with _OnlyThisProcess():
-            outputs = call(function, arguments)
+            outputs = call(function, arguments, [app.stage(key).using for key in batch.stages])
     except LostValueError as error:
         return _all_failed(batch, 0.0, _sendable(f"{LOST_INPUT}{error}"), error.node)
     except Exception as error:
@@ -113,6 +119,12 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
             _result(app, stage, output, store, max_items) for stage, output in zip(batch.stages, outputs, strict=True)
         ]
     return Done(batch.batch, work_s, tuple(results), batch.generation, store.fetched_s - fetched_s)
+
+
+def _cpu_s() -> float:
+    """CPU time of this process so far, and of those that it has started and waited for."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return process_time() + ended.ru_utime + ended.ru_stime
 
 
 def _all_failed(batch: Batch, work_s: float, error: str, lost_at: str = "") -> Done:

@@ -7,9 +7,11 @@ from functools import cache
 from typing import TypeVarTuple
 
 from fairlead.engine.live.callbacks import CallbackRefusedError, Courier
-from fairlead.engine.live.gateway import apps, asynchronous, calls, health, inference, nodes, openfaas
+from fairlead.engine.live.gateway import apps, asynchronous, calls, dashboard, health, inference, nodes, openfaas
+from fairlead.engine.live.gateway.analyses import Analyses
 from fairlead.engine.live.gateway.auth import Guard
 from fairlead.engine.live.gateway.endpoints import Endpoint, Router, is_plain_path
+from fairlead.engine.live.gateway.events import Hub
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.heads import check_coding
 from fairlead.engine.live.gateway.intake import Intake
@@ -30,6 +32,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *inference.ENDPOINTS,
     *openfaas.ENDPOINTS,
     *health.ENDPOINTS,
+    *dashboard.ENDPOINTS,
 )
 
 Ts = TypeVarTuple("Ts")
@@ -58,6 +61,8 @@ class Gateway:
         self.document, self.page, self._router = _of_endpoints()
         self._courier = courier
         self.guard = Guard(settings.token)
+        self.hub = Hub(host, intake.tallies, settings.max_dashboards, intake.clock.now)
+        self.analyses = Analyses(settings.state)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property

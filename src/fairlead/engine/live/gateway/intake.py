@@ -186,10 +186,11 @@ class Intake:
 
         def counted(ending: Ending) -> None:
             ending = self._within_limit(ending)
-            self.tallies.ended(workflow, ending)
+            self.tallies.ended(workflow, ending, ticket.generation)
             done(ending)
 
-        return self.host.submit(workflow, value, deadline_s=deadline_s, budget_usd=budget_usd, done=counted)
+        ticket = self.host.submit(workflow, value, deadline_s=deadline_s, budget_usd=budget_usd, done=counted)
+        return ticket
 
     def _within_limit(self, ending: Ending) -> Ending:
         """The same ending, or a failure if its answer is too large: the answer is then freed without being decoded."""
@@ -240,7 +241,7 @@ class Caller:
         if self._connection is not None:
             self._connection.on_lost = None
         self._done(self.ticket, ending)
-        self._intake.tallies.ended(self.workflow, ending)
+        self._intake.tallies.ended(self.workflow, ending, self.ticket.generation)
 
     def cancel(self) -> None:
         """End the request, unless it has ended."""

@@ -177,6 +177,7 @@ def _of_status(status: Status) -> Iterator[Metric]:
     yield from _of_functions(status.apps)
     yield from _of_caches(status.apps)
     yield from _of_nodes(status.apps)
+    yield from _of_gpus(status.apps)
 
 
 def _of_nodes(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
@@ -200,6 +201,31 @@ def _of_nodes(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
         if app.monitor is not None:
             overhead.add_metric((app.name, app.monitor.provider), app.monitor.overhead)
     yield from (load, pressure, counter, signal, overhead)
+
+
+def _of_gpus(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
+    of_node, of_instance = ("app", "node", "device"), ("app", "function", "instance", "node", "device")
+    offered = GaugeMetricFamily("fairlead_gpu_vgpus", "vGPUs of a GPU; 0 if it is lost.", labels=of_node)
+    used = GaugeMetricFamily("fairlead_gpu_held_vgpus", "vGPUs of a GPU that the app's instances hold.", labels=of_node)
+    share = GaugeMetricFamily("fairlead_instance_vgpus", "vGPUs of an instance.", labels=of_instance)
+    memory = GaugeMetricFamily(
+        "fairlead_instance_gpu_memory_bytes", "Device memory that an instance has.", labels=of_instance
+    )
+    busy = GaugeMetricFamily(
+        "fairlead_instance_gpu_utilisation_ratio", "Share of a GPU's multiprocessors.", labels=of_instance
+    )
+    for app in apps:
+        for node in app.nodes:
+            for number, device in enumerate(node.devices):
+                offered.add_metric((app.name, node.name, str(number)), device.vgpus)
+                used.add_metric((app.name, node.name, str(number)), device.used_vgpus)
+        for function in app.functions:
+            for gpu in function.gpus:
+                label = (app.name, function.name, str(gpu.instance), gpu.node, str(gpu.device))
+                share.add_metric(label, gpu.vgpus)
+                _add(memory, label, gpu.memory_bytes)
+                _add(busy, label, gpu.utilisation)
+    yield from (offered, used, share, memory, busy)
 
 
 def _of_workflows(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
+from fairlead.engine.live.glance import AppGlance
 from fairlead.engine.live.status import Status
 from fairlead.engine.live.values import Ending, Value
 from fairlead.model import Node
@@ -110,6 +111,10 @@ class Served(Protocol):
 
     def status(self) -> Status:
         """How it all stands."""
+        ...
+
+    def glance(self) -> tuple[AppGlance, ...]:
+        """What the dashboard shows of every app now."""
         ...
 
     def read(self, value: Value) -> object:

@@ -55,7 +55,8 @@ async def serve(
         meter = Meter(intake, runner, connections.census, connections.__len__, courier.stats)
         gateway = Gateway(host, settings, intake, runner, courier, meter)
         loop = asyncio.get_running_loop()
-        watches = [asyncio.ensure_future(meter.lag.watch()), asyncio.ensure_future(connections.sweep(loop.time))]
+        watching = (meter.lag.watch(), connections.sweep(loop.time), gateway.hub.run())
+        watches = [asyncio.ensure_future(each) for each in watching]
         servers = await _listen(gateway, connections, settings, sockets, security)
         try:
             courier.start()
@@ -70,6 +71,7 @@ async def serve(
             await courier.close()
             for server in servers:
                 server.close()
+            gateway.hub.close()
             connections.close_idle()
             await connections.emptied(_LAST_ANSWERS_S)
             for watch in watches:

@@ -31,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_head_bytes: int = 32 << 10  # request line, headers, chunk extensions and trailers of one request
     max_pipelined: int = 16  # requests that a connection may send ahead of its answers
     max_connections: int = 2_000
+    max_dashboards: int = 16  # pages that are told once per second how everything stands
     max_open: int = 10_000  # synchronous requests
     max_open_bytes: int = 512 << 20  # of their bodies
     max_async: int = 1_000  # asynchronous requests that run at once; the others wait in the journal

@@ -39,6 +39,8 @@ class Asked:
         if isinstance(message, Done):
             if not (0 <= message.work_s < inf and 0 <= message.transfer_s < inf):
                 _check_times(message.work_s, message.transfer_s)
+            if message.cpu_s is not None:
+                _check_times(message.cpu_s)
             for result in message.results:
                 if len(result.lost_at) > _MOST_NODE:
                     raise ValueError("it names a node that cannot be")

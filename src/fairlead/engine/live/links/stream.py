@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
+
 from fairlead.engine.live.contracts import LinkReports
 from fairlead.engine.live.links.asked import Asked
 from fairlead.engine.live.store import names
@@ -146,7 +148,7 @@ class StreamLink:
                 return
             self._asked.take(message)
             transfer_s = message.transfer_s + self._carried_s.pop(message.batch, 0.0)
-            message = Done(message.batch, message.work_s, message.results, 0, transfer_s)  # as it was asked for
+            message = msgspec.structs.replace(message, generation=0, transfer_s=transfer_s)  # as it was asked for
         self.tell(message)
 
     @staticmethod

@@ -11,8 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 
+import msgspec
+
 from fairlead.app.environments import known_python
+from fairlead.app.secrets import public_environment
 from fairlead.engine.live.contracts import Exit, InstanceSpec
+from fairlead.engine.live.gpus import MachineGpus, NoShareError
 from fairlead.engine.live.limits import Limiter, Usage, make_limiter
 from fairlead.engine.live.node.environments import Environments
 from fairlead.engine.live.node.process import InstanceProcess
@@ -27,6 +31,8 @@ class NodeAgent:
         ended: Told once of every instance that was started, when its process and all that it left are gone.
         limits: A kind of limiter; None for the best that works here.
         is_reserved: Whether the nodes go before all else on this machine.
+        gpus: Of which instances get shares; None where there are none to give.
+        changed: Told of a node that has other devices than before.
     """
 
     def __init__(
@@ -35,7 +41,13 @@ class NodeAgent:
         *,
         limits: str | None = None,
         is_reserved: bool = False,
+        gpus: MachineGpus | None = None,
+        changed: Callable[[Node], None] = lambda node: None,
     ) -> None:
+        self._gpus = gpus
+        self._changed = changed
+        if gpus is not None:
+            gpus.open(self._lose, self._offer)
         self._ended = ended
         self._limits = limits
         self._is_reserved = is_reserved
@@ -50,7 +62,8 @@ class NodeAgent:
 
         `cpus` has those of nodes that are bound to some. Raises `FairleadError` where limits of this kind do not work.
         """
-        new = [node for node in nodes if node.name not in self._nodes or self._nodes[node.name][0] != node]
+        bare = [msgspec.structs.replace(node, devices=()) for node in nodes]  # devices are not limited here
+        new = [node for node in bare if node.name not in self._nodes or self._nodes[node.name][0] != node]
         if new:
             limiter = make_limiter(self._limits)
             limiter.open(new, cpus=cpus, is_reserved=self._is_reserved)
@@ -88,11 +101,22 @@ class NodeAgent:
         """
         process = InstanceProcess(spec, next(self._numbers), self._nodes[spec.node][1], self._gone)
         self._processes[spec.key] = process
+        environment = public_environment()
+        try:
+            if self._gpus is not None:
+                environment = self._gpus.environment(environment, spec.key, spec.device, spec.vgpus)
+            elif spec.vgpus:
+                raise NoShareError("this machine offers no GPU")
+        except NoShareError as error:
+            connection.close()
+            process.refuse(str(error))
+            return
+        spawn = partial(_spawn, process, module, connection, environment)
         python = known_python(spec.code.requirements)
         if python is not None:
-            _spawn(process, module, connection, python)
+            spawn(python)
         else:
-            self._environments.want(spec.code.requirements, partial(_spawn, process, module, connection))
+            self._environments.want(spec.code.requirements, spawn)
 
     def stop(self, key: str, grace_s: float, error: str | None = None) -> None:
         """End an instance by force, after a grace; `error` says why where it is not its own fault."""
@@ -109,7 +133,13 @@ class NodeAgent:
     def usage(self, key: str) -> Usage:
         """What an instance has used so far."""
         process = self._processes.get(key)
-        return Usage() if process is None else process.limiter.usage(process.number)
+        if process is None:
+            return Usage()
+        found = process.limiter.usage(process.number)
+        use = None if self._gpus is None else self._gpus.use(process.pid)
+        if use is None:
+            return found
+        return msgspec.structs.replace(found, gpu_bytes=use.memory_bytes, gpu_share=use.utilisation)
 
     def pid(self, key: str) -> int:
         """The process of an instance; -1 if there is none."""
@@ -127,18 +157,44 @@ class NodeAgent:
             limiter.close()
         self._limiters.clear()
         self._nodes.clear()
+        if self._gpus is not None:
+            self._gpus.close()
+
+    def _lose(self, keys: Sequence[str], error: str) -> None:
+        """A GPU is lost: what ran there ends."""
+        for key in keys:
+            self.stop(key, 0, error)
+
+    def _offer(self) -> None:
+        """GPUs were lost, or are back: the nodes that have them list them so."""
+        assert self._gpus is not None
+        devices = self._gpus.devices
+        for name, (node, limiter) in list(self._nodes.items()):
+            if node.devices:
+                now = msgspec.structs.replace(node, devices=(*devices, *node.devices[len(devices) :]))
+                self._nodes[name] = now, limiter
+                self._changed(now)
 
     def _gone(self, process: InstanceProcess, how: Exit) -> None:
         del self._processes[process.spec.key]
+        if self._gpus is not None:
+            self._gpus.free(process.spec.key)
         self._ended(process.spec, how)
 
 
-def _spawn(process: InstanceProcess, module: str, connection: socket.socket, python: str, error: str = "") -> None:
+def _spawn(
+    process: InstanceProcess,
+    module: str,
+    connection: socket.socket,
+    environment: Mapping[str, str],
+    python: str,
+    error: str = "",
+) -> None:
     with connection:
         if process.is_over:  # it was stopped while its environment was built
             return
         if error:
-            process.give_up(error)
+            process.refuse(error)
             return
         descriptor = connection.fileno()
-        process.spawn((python, "-m", module, str(descriptor), str(os.getpid())), (descriptor,))
+        process.spawn((python, "-m", module, str(descriptor), str(os.getpid())), (descriptor,), environment)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from fairlead.app.secrets import public_environment
@@ -12,7 +12,6 @@ from fairlead.engine.live.contracts import Exit, InstanceSpec
 from fairlead.engine.live.limits import Limiter
 
 _MOST_OUTPUT = 8192  # bytes of an instance's last output that are kept for messages
-_DEVICES = "CUDA_VISIBLE_DEVICES"
 _LAST_WORDS_S = 0.002  # between the end of a process and its report: what it said last comes first
 
 
@@ -40,9 +39,20 @@ class InstanceProcess:
         self._output = bytearray()
         self._end: asyncio.Future[None] = self._loop.create_future()
         self._cpu_s = 0.0
+        self._is_refused = False
 
-    def spawn(self, command: Sequence[str], descriptors: Sequence[int] = ()) -> None:
-        """Start it, and put it under its limits; whatever goes wrong is its end."""
+    def refuse(self, error: str) -> None:
+        """End it before it starts."""
+        self._is_refused = True
+        self._loop.call_soon(self._finish, f"it could not be started: {error}")
+
+    def spawn(
+        self, command: Sequence[str], descriptors: Sequence[int] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Start it, and put it under its limits; whatever goes wrong is its end.
+
+        By default its environment is that of this process, without secrets.
+        """
         try:
             popen = subprocess.Popen(
                 command,
@@ -51,10 +61,10 @@ class InstanceProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=self._environment(),
+                env=public_environment() if environment is None else environment,
             )
         except OSError as error:
-            self.give_up(f"it could not be started: {error}")
+            self.refuse(str(error))
             return
         self._popen, self.pid = popen, popen.pid
         self._handle = os.pidfd_open(popen.pid)
@@ -68,7 +78,7 @@ class InstanceProcess:
     def kill(self) -> None:
         """End it with all its own children, which share its session."""
         if self._popen is None:
-            self.give_up(self.error or "it was stopped before it started")
+            self.refuse(self.error or "it was stopped before")
             return
         if self._popen.returncode is None:
             try:
@@ -78,14 +88,10 @@ class InstanceProcess:
             except PermissionError:
                 self._popen.kill()
 
-    def give_up(self, error: str) -> None:
-        """End it before it has a process."""
-        self._loop.call_soon(self._finish, error)
-
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left."""
-        return self._end.done()
+        """Whether it has ended, or will not start."""
+        return self._is_refused or self._end.done()
 
     def kill_after(self, seconds: float, error: str | None = None) -> None:
         """End it by force if it has not ended by then, and say why."""
@@ -93,14 +99,6 @@ class InstanceProcess:
             self._cut_off(error)
         else:
             self._loop.call_later(seconds, self._cut_off, error)
-
-    def _environment(self) -> dict[str, str]:
-        """That of the agent; an instance with a device sees this one only, where the agent itself is given some."""
-        found = public_environment()
-        given = found.get(_DEVICES, "")
-        if self.spec.vgpus and given:
-            found[_DEVICES] = given.split(",")[self.spec.device]
-        return found
 
     async def gone(self) -> None:
         """Wait for its end."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.engine.live.contracts import Exit, InstanceSpec
+from fairlead.engine.live.gpus import GpuChoice, MachineGpus, offered
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links import control
 from fairlead.engine.live.links.address import Address, bound_address
@@ -44,7 +45,8 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     `join` is the gateway's address for agents. `folder` holds the code of apps, and values that do not fit into shared
     memory. `limits` is a kind of limiter; None for the best that works here. An agent that has found no gateway for
-    `leave_after_s` ends; by default it goes on dialling.
+    `leave_after_s` ends; by default it goes on dialling. `gpus` says which GPUs to offer; None for those that Ray gave
+    this process.
     """
 
     join: Address
@@ -55,6 +57,7 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
     limits: str | None = None
     labels: Mapping[str, str] = {}
     leave_after_s: float = inf
+    gpus: GpuChoice | None = GpuChoice(gpus="none")
 
 
 class AgentService:
@@ -81,6 +84,7 @@ class AgentService:
         self._store = Store.make(order.folder / "values")
         self._store.home = f"@{order.node.name}@{self._address}"
         self._hub = Hub(order.token, served, log, self._store)
+        self._node = order.node
         self._agent = NodeAgent(self._ended, limits=order.limits)
         self._code = CodeFolder(order.folder / "code", lambda fetch: self._say(fetch))
         self._passing = Passing(self._store, lambda message: self._say(message))
@@ -99,7 +103,12 @@ class AgentService:
         """Serve until told to stop, or drained by the gateway. RefusedError if the first gateway refuses the token."""
         self._loop = asyncio.get_running_loop()
         self._hub.open(self._listening)
-        self._agent.add([self._order.node])
+        gpus = await asyncio.to_thread(_gpus, self._order)
+        for line in gpus.lines if gpus.devices or self._order.node.devices else ():
+            self._log(line)
+        self._agent = NodeAgent(self._ended, limits=self._order.limits, gpus=gpus, changed=self._changed)
+        self._node = msgspec.structs.replace(self._order.node, devices=gpus.devices)
+        self._agent.add([self._node])
         serving = self._loop.create_task(self._serve())
         stopping = self._loop.create_task(stop.wait())
         leaving = self._loop.create_task(self._left.wait())
@@ -174,7 +183,7 @@ class AgentService:
         await call(self._order.join, self._credential, self._tls, stream)
         try:
             running = tuple(control.Running(spec, self._agent.pid(key)) for key, spec in self._specs.items())
-            hello = control.Hello(self._order.node, running, str(self._address), self._epoch, dict(self._order.labels))
+            hello = control.Hello(self._node, running, str(self._address), self._epoch, dict(self._order.labels))
             self._offered = tuple(self._specs)
             stream.send(pack(hello))
             async with asyncio.timeout(_WELCOME_LIMIT_S):
@@ -324,12 +333,22 @@ class AgentService:
         del self._specs[key]
         self._say(control.Gone(key, Exit(error)))
 
+    def _changed(self, node: Node) -> None:
+        """A GPU was lost, or is back."""
+        self._node = node
+        self._log(f"this node has {offered(node.devices)} now")
+        self._say(control.Changed(node))
+
     def _ended(self, spec: InstanceSpec, how: Exit) -> None:
         del self._specs[spec.key]
         self._leashes.pop(spec.key).close()
         self._say(control.Gone(spec.key, how))
         if self._stream is None:  # nothing of it was reported to whoever comes next
             self._store.forget(how.pid)
+
+
+def _gpus(order: AgentOrder) -> MachineGpus:
+    return MachineGpus.given() if order.gpus is None else MachineGpus.find(order.gpus)
 
 
 class _RefusedNodeError(Exception):

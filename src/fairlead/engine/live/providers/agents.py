@@ -393,7 +393,8 @@ class AgentProvider:
         agent.has_joined = True
         self._changed.set()
         if self._is_open and self._reports is not None:
-            self._log(f"node {agent.node.name} joined: {agent.node.vcpus:g} vCPUs")
+            devices = f", {len(agent.node.devices)} GPUs" if agent.node.devices else ""
+            self._log(f"node {agent.node.name} joined: {agent.node.vcpus:g} vCPUs{devices}")
             self._write_state()
             self._reports.node_joined(agent.node)
 
@@ -682,6 +683,10 @@ def _check_usage(usage: Usage) -> None:
     for used in (usage.cpu_s, usage.throttled_s):
         if used is not None and not 0 <= used < inf:
             raise ValueError(f"an instance cannot have used {used} s")
+    if usage.gpu_share is not None and not 0 <= usage.gpu_share <= 1:
+        raise ValueError(f"an instance cannot use {usage.gpu_share} of a GPU")
+    if usage.gpu_bytes is not None and not 0 <= usage.gpu_bytes <= _MOST_GB * 2**30:
+        raise ValueError(f"an instance cannot have {usage.gpu_bytes} bytes of a GPU")
 
 
 def _plain(line: str) -> str:

@@ -43,6 +43,7 @@ def main() -> int:
                 tls=_files(order, folder),
                 limits=order.limits,
                 leave_after_s=order.leave_after_s,
+                gpus=None,
             )
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_run(AgentService(plain, listening, say)))
