@@ -116,7 +116,7 @@ class NodeAgent:
                 raise NoShareError("this machine offers no GPU")
         except NoShareError as error:
             connection.close()
-            process.give_up(f"it could not be started: {error}")
+            process.refuse(str(error))
             return
         spawn = partial(_spawn, process, module, connection, environment)
         python = known_python(spec.code.requirements)
@@ -202,7 +202,7 @@ def _spawn(
         if process.is_over:  # it was stopped while its environment was built
             return
         if error:
-            process.give_up(error)
+            process.refuse(error)
             return
         descriptor = connection.fileno()
         process.spawn((python, "-m", module, str(descriptor), str(os.getpid())), (descriptor,), environment)

@@ -50,6 +50,12 @@ class InstanceProcess:
         self._output = bytearray()
         self._end: asyncio.Future[None] = self._loop.create_future()
         self._cpu_s = 0.0
+        self._is_refused = False
+
+    def refuse(self, error: str) -> None:
+        """End it before it starts."""
+        self._is_refused = True
+        self._loop.call_soon(self._finish, f"it could not be started: {error}")
 
     def spawn(
         self, command: Sequence[str], descriptors: Sequence[int] = (), environment: Mapping[str, str] | None = None
@@ -75,7 +81,7 @@ class InstanceProcess:
                     env=given,
                 )
         except OSError as error:
-            self.give_up(f"it could not be started: {error}")
+            self.refuse(str(error))
             return
         self._popen, self.pid = popen, popen.pid
         self._handle = os.pidfd_open(popen.pid)
@@ -89,7 +95,7 @@ class InstanceProcess:
     def kill(self) -> None:
         """End it with all its own children, which share its session."""
         if self._popen is None:
-            self.give_up(self.error or "it was stopped before it started")
+            self.refuse(self.error or "it was stopped before")
             return
         if self._popen.returncode is None:
             try:
@@ -99,14 +105,10 @@ class InstanceProcess:
             except PermissionError:
                 self._popen.kill()
 
-    def give_up(self, error: str) -> None:
-        """End it before it has a process."""
-        self._loop.call_soon(self._finish, error)
-
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left."""
-        return self._end.done()
+        """Whether it has ended, or will not start."""
+        return self._is_refused or self._end.done()
 
     def kill_after(self, seconds: float, error: str | None = None) -> None:
         """End it by force if it has not ended by then, and say why."""
