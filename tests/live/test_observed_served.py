@@ -3,12 +3,15 @@
 import gzip
 import json
 import re
+import shutil
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -328,6 +331,45 @@ def test_a_caller_that_does_not_sample_is_not_traced_but_its_trace_goes_on(shop,
     shop.call("three", 1)
     wait_for(lambda: len(receiver.spans) > before)  # what came later has arrived
     assert receiver.of(trace).keys() <= {"own work"}
+
+
+# --- what operators get --------------------------------------------------------------------------------------------
+
+RULES = ROOT / "deploy" / "prometheus" / "fairlead.rules.yaml"
+BOARD = ROOT / "deploy" / "grafana" / "fairlead.json"
+GROUPED = re.compile(r"\bby \(([^)]*)\)")
+MATCHED = re.compile(r"(\w+)\s*(?:=~|!=|!~|=)\s*\"")
+
+
+def test_rules_and_dashboard_name_metrics_and_labels_that_there_are(shop):
+    shop.call("speak", 1)
+    text = shop.ask("GET", "/metrics").body.decode()
+    families = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
+    there = {*families, *(f"{name}_bucket" for name, kind in families.items() if kind == "histogram")}
+    labels = {*re.findall(r"[{,](\w+)=\"", text), "instance", "node", "outcome"}  # of this scrape; a cache has outcomes
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    recorded = {rule["record"] for rule in rules if "record" in rule}
+    board = json.loads(BOARD.read_text())
+    shown = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    asked = [variable["definition"] for variable in board["templating"]["list"] if "definition" in variable]
+    expressions = [rule["expr"] for rule in rules] + shown + asked
+    assert len(expressions) > 40
+    for expression in expressions:
+        names = set(re.findall(r"\bfairlead[\w:]*", expression))
+        assert names <= there | recorded, (expression, names - there - recorded)
+        named = {name.strip() for group in GROUPED.findall(expression) for name in group.split(",")}
+        assert named | set(MATCHED.findall(expression)) <= labels, expression
+    assert {"severity"} == {name for rule in rules for name in rule.get("labels", ())}
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+@pytest.mark.parametrize("what", [("check", "rules", RULES), ("test", "rules", RULES.with_suffix(".test.yaml"))])
+def test_promtool_accepts_the_rules(what):
+    done = subprocess.run(["promtool", *what], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def attributes(span):
