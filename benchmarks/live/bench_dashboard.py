@@ -1,6 +1,8 @@
 """What open dashboards cost the gateway: CPU time and p50, idle and at 200 requests per second.
 
 `python benchmarks/live/bench_dashboard.py [--dashboards 5] [--rounds 6]`
+`python benchmarks/live/bench_dashboard.py --page` instead opens the page in Chromium, anew each time, and prints when
+its first content was painted, when its figures were there, and how many bytes came over the wire.
 
 Rounds with and without dashboards alternate on one gateway that serves no-ops. A dashboard here is a connection that
 reads the stream of pictures as a page does; the gateway cannot tell the difference. CPU time is the kernel's account.
@@ -68,6 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dashboards", type=int, default=5, metavar="N")
     parser.add_argument("--rounds", type=int, default=6, metavar="N")
+    parser.add_argument("--page", action="store_true", help="measure the page in a browser instead")
     options = parser.parse_args()
     adopt_orphans()
     system = own_version()
@@ -75,7 +78,10 @@ def main() -> None:
         folder = Path(text)
         command = fairlead_command(NOOP)(folder / "state")
         with serving(command, folder / "log", system.environment) as url:
-            compare(url, folder / "state", system.paths[NOOP], options.dashboards, options.rounds)
+            if options.page:
+                paint(url, options.rounds)
+            else:
+                compare(url, folder / "state", system.paths[NOOP], options.dashboards, options.rounds)
 
 
 def compare(url: str, state: Path, path: str, count: int, rounds: int) -> None:
@@ -97,6 +103,31 @@ def compare(url: str, state: Path, path: str, count: int, rounds: int) -> None:
             print(f"{rate_rps}/s, {open_now} dashboards: {median(shares):.2%} of a core{p50}", flush=True)
         more = median(a - b for a, b in zip(found[count][0], found[0][0], strict=True))
         print(f"{rate_rps}/s: {more:+.2%} of a core for {count} dashboards", flush=True)
+
+
+def paint(url: str, rounds: int) -> None:
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - needed for this measurement only
+
+    painted, there, sizes = [], [], []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu", "--no-first-run"]
+        )
+        for _ in range(rounds):
+            context = browser.new_context()  # with an empty cache
+            page = context.new_page()
+            page.goto(url)
+            page.wait_for_selector(".figures")
+            there.append(page.evaluate("performance.now()") / 1e3)
+            paints = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+            painted.append(page.evaluate(paints) / 1e3)
+            resources = "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]"
+            files = f"{resources}.filter(one => !one.name.includes('/v1/'))"
+            sizes.append(page.evaluate(f"{files}.reduce((sum, one) => sum + one.encodedBodySize, 0)"))
+            context.close()
+        browser.close()
+    print(f"first paint {median(painted):.3f} s (worst of {rounds}: {max(painted):.3f} s)")
+    print(f"figures there {median(there):.3f} s (worst {max(there):.3f} s); {max(sizes):,} bytes of files, compressed")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ def prepare(value):
 @app.function(vcpus=1)
 def work(value):
     time.sleep(0.03)
+    print("worked on", value)
     return value
 
 
@@ -107,9 +108,15 @@ def test_a_function_is_held_and_released(browser, served):
 def test_lines_of_functions_are_followed(browser, served):
     with window(browser, f"{served}/#/logs") as it:
         it.page.locator("h1", has_text="Logs").wait_for()
-        has_logs = it.page.evaluate("fetch('/v1/dashboard').then(answer => answer.json())")["has_logs"]
-        expected = "Nothing yet." if has_logs else "does not collect"
-        it.page.get_by_text(expected).wait_for()
+        if not it.page.evaluate("fetch('/v1/dashboard').then(answer => answer.json())")["has_logs"]:
+            it.page.get_by_text("does not collect").wait_for()
+            return
+        lines = it.page.get_by_role("log").locator("div")
+        lines.filter(has_text="worked on 1").first.wait_for()
+        shown = lines.count()
+        it.wait_until(lambda: lines.count() > shown)  # it goes on
+        it.page.locator(".tools select").select_option("prepare")
+        it.page.get_by_text("Nothing yet.").wait_for()  # which prints nothing
 
 
 VIEWS = ("", "requests", "machines", "what-if", "logs")
