@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from fairlead.engine.live.kernels.status import DeviceStatus
+
 
 class WorkflowStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One workflow: totals since the app was deployed, and its last ten seconds (`recent_`)."""
@@ -143,3 +145,4 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     is_draining: bool
     apps: tuple[AppStatus, ...]
     state: str | None = None  # the state folder, on the machine of the gateway
+    devices: tuple[DeviceStatus, ...] = ()  # that run kernels
