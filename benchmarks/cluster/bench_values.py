@@ -19,6 +19,7 @@ from time import perf_counter
 from types import SimpleNamespace
 
 import numpy as np
+import uvloop
 
 from fairlead.engine.core.transfers import Transfers
 from fairlead.engine.live.links.address import Address, bound_address, listen_on, parse_address
@@ -44,7 +45,8 @@ def hold(folder: str, sizes: list[int], told: Connection) -> None:
         await asyncio.to_thread(told.recv)
         store.close()
 
-    asyncio.run(serve())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve())
 
 
 def pass_on(folder: str, told: Connection) -> None:
@@ -62,7 +64,8 @@ def pass_on(folder: str, told: Connection) -> None:
         await asyncio.to_thread(told.recv)
         store.close()
 
-    asyncio.run(serve())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve())
 
 
 def pour(told: Connection) -> None:
