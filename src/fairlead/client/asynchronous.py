@@ -15,7 +15,7 @@ from fairlead.app.units import seconds, seconds_or_none
 from fairlead.client.answers import Answer, RequestState
 from fairlead.client.bodies import JSON, RAW, output_of, raw_body, read_output, tensors_of, to_json
 from fairlead.client.connections import Pool, Reply
-from fairlead.client.errors import CallError, LateError, retry_after_s
+from fairlead.client.errors import CallError, LateError, NoAnswerError, retry_after_s
 from fairlead.client.sending import Gateway, Sending, decoded, unreadable
 from fairlead.client.target import Target
 from fairlead.client.tls import client_context
@@ -263,14 +263,16 @@ class AsyncHandle:
 
     async def _answer(self, began: float, until: float | None, deadline_s: float | None) -> Answer:
         while True:
-            reply = await self._ask("GET", "/result", until)
+            try:
+                reply = await self._ask("GET", "/result", until)
+            except NoAnswerError:
+                if until is None or monotonic() < until:
+                    raise
+                raise self._late(deadline_s) from None
             if reply.status != 202:
                 break
             pause_s = retry_after_s(reply.headers) or _POLL_S
-            left_s = None if until is None else until - monotonic()
-            if left_s is not None and left_s <= 0:
-                raise self._late(deadline_s)
-            await asyncio.sleep(pause_s if left_s is None else min(pause_s, left_s))
+            await asyncio.sleep(pause_s if until is None else max(0.0, min(pause_s, until - monotonic())))
         elapsed_s = monotonic() - began
         return Answer(
             workflow=self.workflow or "",
@@ -285,7 +287,7 @@ class AsyncHandle:
     async def _ask(self, method: str, path: str, until: float | None) -> Reply:
         sent = Sending(self._client._gateway, self.workflow, None, is_repeatable=True)
         if until is not None:
-            sent.until = min(sent.until, max(until, monotonic() + 0.001))
+            sent.until = min(sent.until, until)
         return await sent.exchange(method, f"/v1/requests/{quote(self.id, safe='')}{path}", {}, b"")
 
     def _late(self, deadline_s: float | None) -> LateError:

@@ -49,9 +49,10 @@ class _Connection(asyncio.Protocol):
         self._transport.write(data)
         try:
             return await self._waiting
+        except BaseException:  # also where the answer came in the very moment in which it was not wanted any more
+            self.close()
+            raise
         finally:
-            if not self._waiting.done() or self._waiting.cancelled():
-                self.close()
             self._waiting = None
 
     def close(self) -> None:
@@ -104,12 +105,20 @@ class Pool:
         self._tls = tls
         self._places = asyncio.Semaphore(most)
         self._idle: list[_Connection] = []
+        self._open: set[_Connection] = set()
+        self._is_closed = False
 
     async def send(self, data: bytes) -> Reply:
         """One request, one answer. Raises `UnsentError`, `BrokenError`, `ssl.SSLError`."""
         async with self._places:
+            if self._is_closed:
+                raise RuntimeError("this client is closed.")
             connection = self._kept() or await self._connect()
-            reply = await connection.send(data)
+            try:
+                reply = await connection.send(data)
+            finally:
+                if not connection.is_open:
+                    self._open.discard(connection)
             if connection.is_open:
                 connection.idle_since = monotonic()
                 self._idle.append(connection)
@@ -117,8 +126,10 @@ class Pool:
 
     def close(self) -> None:
         """Hang up."""
-        for connection in self._idle:
+        self._is_closed = True
+        for connection in self._open:
             connection.close()
+        self._open.clear()
         self._idle.clear()
 
     def _kept(self) -> _Connection | None:
@@ -127,6 +138,7 @@ class Pool:
             if connection.is_open and monotonic() - connection.idle_since < _IDLE_LIMIT_S:
                 return connection
             connection.close()
+            self._open.discard(connection)
         return None
 
     async def _connect(self) -> _Connection:
@@ -138,4 +150,5 @@ class Pool:
             raise
         except OSError as error:
             raise UnsentError(getattr(error, "strerror", None) or str(error)) from error
+        self._open.add(connection)
         return connection

@@ -13,7 +13,7 @@ from fairlead.client.target import Target
 from fairlead.load.samples import CLOSED, MALFORMED, NOT_CONNECTED, TIMED_OUT, UNSENT
 
 MAX_REASON_BYTES = 4096
-MAX_REASON_LETTERS = 60
+MAX_REASON_LETTERS = 300
 LEAST_DEADLINE_MS = 0.1
 
 Ended = Callable[[int, float, int, str], None]
