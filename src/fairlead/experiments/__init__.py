@@ -88,6 +88,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.kaas_contention.run",
         5,
     ),
+    "kaas-deadlines": Experiment(
+        "Deadlines on workflows of CPU functions and kernels, under a cap on device memory that evicts",
+        "fairlead.experiments.kaas_deadlines.run",
+        3,
+    ),
     "kaas-poisson": Experiment(
         "KaaS, section 6.2: cold starts and waits of five policies at 80 % load",
         "fairlead.experiments.kaas_poisson.run",
