@@ -88,6 +88,11 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.kaas_contention.run",
         5,
     ),
+    "kaas-cost-live": Experiment(
+        "What a device costs bursty clients: serverful, FaaS and KaaS, live on two OpenCL devices",
+        "fairlead.experiments.kaas_cost_live.run",
+        4,
+    ),
     "kaas-deadlines": Experiment(
         "Deadlines on workflows of CPU functions and kernels, under a cap on device memory that evicts",
         "fairlead.experiments.kaas_deadlines.run",

@@ -99,6 +99,7 @@ class Actors:
         clients: What each client runs.
         places: How many processes a device can have at a time; their memory must fit.
         keep_s: How long a process outlives its last job.
+        most: How many processes a client can have.
         is_reserved: Whether every client has its process from the start and for ever (serverful). Then the places must
             suffice for all.
     """
@@ -110,12 +111,13 @@ class Actors:
         *,
         places: int,
         keep_s: float = inf,
+        most: float = inf,
         is_reserved: bool = False,
     ) -> None:
         self._place, self._clients = place, clients
         self._free = [places] * len(place.devices)
         self._turns = [asyncio.Lock() for _ in place.devices]
-        self._keep_s, self._is_reserved = keep_s, is_reserved
+        self._keep_s, self._most, self._is_reserved = keep_s, most, is_reserved
         self._actors: list[_Actor] = []
         self._waiting: deque[_Waiting] = deque()
         self._robbed = dict.fromkeys(clients, 0)
@@ -195,9 +197,12 @@ class Actors:
     def _match(self) -> None:
         """Give those that wait a process or a place, in their order."""
         for waiting in list(self._waiting):
-            actor = self._idle(waiting.client) or self._spawned(waiting.client)
-            if actor is None and not waiting.has_heirloom and not self._is_reserved:
-                actor = self._taken(waiting)
+            actor = self._idle(waiting.client)
+            may_grow = not self._is_reserved and self._count(waiting.client) < self._most
+            if actor is None and may_grow:
+                actor = self._spawned(waiting.client)
+                if actor is None and not waiting.has_heirloom:
+                    actor = self._taken(waiting)
             if actor is not None:
                 self._hand_over(actor, waiting)
 
@@ -212,21 +217,24 @@ class Actors:
                 other.heir = None
         waiting.future.set_result(actor)
 
+    def _count(self, client: str) -> int:
+        return sum(one.client == client for one in self._actors)
+
     def _idle(self, client: str) -> _Actor | None:
         return next((one for one in self._actors if one.client == client and one.is_idle), None)
 
     def _spawned(self, client: str) -> _Actor | None:
-        if self._is_reserved or not any(self._free):
+        if not any(self._free):
             return None
         return self._new(client, max(range(len(self._free)), key=lambda i: self._free[i]))
 
     def _taken(self, waiting: _Waiting) -> _Actor | None:
         """The place of the client that has most processes: now if one is idle, else after its job."""
-        own = sum(one.client == waiting.client for one in self._actors)
+        own = self._count(waiting.client)
         able = [one for one in self._actors if one.heir is None and one.client != waiting.client]
         if not able:
             return None
-        count = {one.client: sum(other.client == one.client for other in self._actors) for one in able}
+        count = {one.client: self._count(one.client) for one in able}
         victim = min(count, key=lambda client: (-count[client], self._robbed[client]))
         if own and own + 1 >= count[victim]:
             return None
