@@ -1,10 +1,12 @@
 """An app: functions, and the workflows made of them, declared in a Python file."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from os import PathLike
+from pathlib import Path
 from types import MappingProxyType
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import msgspec
 
@@ -18,8 +20,10 @@ from fairlead.app.function import (
     FusedFunction,
     batch_sizes,
     cache_bounds,
+    device_names,
     number,
     numbers,
+    size_bytes,
     whole,
 )
 from fairlead.app.fusion import all_chains, fuse_workflow, split_parts, unfused_workflow, with_copies
@@ -28,6 +32,10 @@ from fairlead.app.names import checked_name
 from fairlead.app.options import Compete, Fuse, chains_of, copies_of
 from fairlead.app.units import seconds, seconds_or_none
 from fairlead.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from fairlead.app.kernel import AppKernel, Constants
+    from fairlead.kaas.graph import Graph
 
 Decorator = Callable[[Callable[..., object]], AppFunction]
 
@@ -101,7 +109,14 @@ class App:
         for each in nodes:
             if not isinstance(each, NodeSpec):
                 raise ValueError(f"nodes must be made by app.node(...) or NodeSpec(...); got {each!r}.")
-            self.node(each.name, vcpus=each.vcpus, speed=each.speed, memory_gb=each.memory_gb)
+            self.node(
+                each.name,
+                vcpus=each.vcpus,
+                speed=each.speed,
+                memory_gb=each.memory_gb,
+                devices=each.devices,
+                device_memory=each.device_memory_bytes,
+            )
 
     @property
     def functions(self) -> Mapping[str, AppFunction]:
@@ -207,10 +222,73 @@ class App:
 
         return declare if code is None else declare(code)
 
-    def node(self, name: str, *, vcpus: float, speed: float = 1, memory_gb: float | None = None) -> NodeSpec:
+    def kernel(
+        self,
+        name: str,
+        graph: "str | PathLike[str] | Graph",
+        constants: "Constants" = None,
+        *,
+        retries: int = 1,
+        run_limit_s: float | str = 10,
+        keep_alive_s: float | str = 600,
+        warm: int = 0,
+    ) -> "AppKernel":
+        """Declare a kernel: a graph that runs on a device, as a stage of workflows like a function.
+
+        It takes an array if the graph has one input, else a mapping by buffer; it gives likewise.
+
+        Args:
+            name: What it is called.
+            graph: A graph, or its file (JSON) below the app's folder.
+            constants: Values of its constants by buffer or key, or their file (.safetensors) below the app's folder.
+            retries: Further attempts after one that failed.
+            run_limit_s: How long a run may take on the device; what takes longer is ended there.
+            keep_alive_s: How long its constants are kept on a device without work for them.
+            warm: On how many devices its constants are loaded from the start.
+        """
+        from fairlead.app.kernel import AppKernel, read_graph  # noqa: PLC0415 - on demand: most apps have no kernel
+
+        checked_name(name, "a kernel")
+        if name in self._functions:
+            raise ValueError(f"the app {self.name!r} has two functions named {name!r}; give one another name.")
+        folder = Path(sys._getframe(1).f_globals.get("__file__", "")).resolve().parent
+        try:
+            checked, file = read_graph(graph, folder)
+        except ValueError as error:
+            raise ValueError(f"kernel {name!r}: {error}") from None
+        spec = FunctionSpec(
+            name=name,
+            vcpus=(0.0,),
+            vgpus=(1.0,),
+            retries=whole(retries, "retries"),
+            run_limit_s=seconds(run_limit_s, "run_limit_s"),
+            keep_alive_s=seconds(keep_alive_s, "keep_alive_s"),
+            warm=whole(warm, "warm"),
+        )
+        declared = self._functions[name] = AppKernel(checked, file, constants, folder, spec)
+        return declared
+
+    def bundle(self) -> dict[str, bytes]:
+        """The files that its kernels need, by their names in the bundle of the app. Raises `ValueError`."""
+        found: dict[str, bytes] = {}
+        for function in self._functions.values():
+            found |= function.bundle()
+        return found
+
+    def node(
+        self,
+        name: str,
+        *,
+        vcpus: float,
+        speed: float = 1,
+        memory_gb: float | None = None,
+        devices: Sequence[str] = (),
+        device_memory: int | str = 0,
+    ) -> NodeSpec:
         """Treat a part of this machine as a node: it never gets more than `vcpus` x `speed` real cores.
 
-        A node of speed 0.5 takes twice as long for everything.
+        A node of speed 0.5 takes twice as long for everything but kernels. Those run on its `devices`, such as
+        "opencl:0", each with at most `device_memory` ("64MB", or bytes; 0 for all that the driver reports).
         """
         checked_name(name, "a node")
         if name in self._nodes:
@@ -222,6 +300,8 @@ class App:
             vcpus=number(vcpus, f"vcpus of node {name!r}", least=0, is_open=True),
             speed=number(speed, f"speed of node {name!r}", least=0, is_open=True),
             memory_gb=memory_gb,
+            devices=device_names(devices, f"devices of node {name!r}"),
+            device_memory_bytes=size_bytes(device_memory, f"device_memory of node {name!r}"),
         )
         self._nodes[name] = spec
         return spec
@@ -262,9 +342,15 @@ class App:
             compiled = compile_body(body)
         except ValueError as error:
             raise ValueError(f"workflow {name!r}: {error}") from None
-        for code in compiled.codes.values():
-            if self._functions.get(code.name) is not code:
+        for stage, code in compiled.codes.items():
+            found = self._functions.get(code.name)
+            if found is not code:
                 raise ValueError(f"workflow {name!r}: function {code.name!r} is not of the app {self.name!r}.")
+            if found.spec.kernel is not None and stage in compiled.switches:
+                raise ValueError(
+                    f"workflow {name!r}: a device runs no Python, so the kernel {code.name!r} cannot choose an arm; "
+                    "put a function between it and the switch."
+                )
         spec = WorkflowSpec(
             name=name,
             stages=compiled.stages,

@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
         try:
             file, name = split_address(path)
             manifest = app.manifest()
-            data = read_files(file.resolve().parent, app.files)
+            data = read_files(file.resolve().parent, app.files) | app.bundle()
             reply = _Reply(snapshot=Snapshot(str(file.resolve()), name, manifest, sources.files, data=data))
         except (OSError, ValueError) as error:
             raise ConfigError(path, [Fault("", str(error))]) from None

@@ -1,5 +1,6 @@
 """A function of an app: the code, what an instance of it may use, and how to call it."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from math import isfinite
@@ -18,6 +19,7 @@ CACHE_BYTES = 64 << 20
 """What the prediction cache of a function takes at most, where only a number of entries is given."""
 
 MOST_CACHE_ENTRIES = 10_000_000
+_DEVICE = re.compile(r"numpy|(?:opencl|cuda):[0-9]{1,3}")
 MOST_CACHE_BYTES = 64 << 30
 
 MISSING: object = object()
@@ -58,6 +60,10 @@ class AppFunction(Code):
             return self.__wrapped__(argument)
         self.prepare()
         return self.__wrapped__(self._model, argument)
+
+    def bundle(self) -> dict[str, bytes]:
+        """The files that instances need of it beside the app's code, by name. Raises `ValueError`."""
+        return {}
 
     def __repr__(self) -> str:
         return f"<function {self.name} of an app>"
@@ -130,6 +136,25 @@ def whole(value: object, name: str) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{name} must be a whole number of at least 0; got {value!r}.")
     return value
+
+
+def size_bytes(value: object, name: str) -> int:
+    """A size: a number of bytes, or a text such as "64MB"."""
+    found = bytes_of(value) if isinstance(value, str) else value
+    if type(found) is not int or found < 0:
+        raise ValueError(f"{name} must be a size such as '64MB', or a number of bytes; got {value!r}.")
+    return found
+
+
+def device_names(value: object, name: str) -> tuple[str, ...]:
+    """Names of devices, each of them once."""
+    listed = _listed(value)
+    for each in listed:
+        if not isinstance(each, str) or not _DEVICE.fullmatch(each):
+            raise ValueError(f"{name} must be such as 'opencl:0', 'cuda:0' or 'numpy'; got {each!r}.")
+    if len(set(listed)) < len(listed):
+        raise ValueError(f"{name} names a device twice: {value!r}.")
+    return tuple(listed)
 
 
 class CacheBounds(NamedTuple):

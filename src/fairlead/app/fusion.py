@@ -234,6 +234,9 @@ def _obstacle(stages: Sequence[StageSpec], functions: Mapping[str, FunctionSpec]
     for stage in (first, second):
         if stage.compete > 1:
             return f"{stage.name} competes"
+    for stage in (first, second):
+        if functions[stage.function].kernel is not None:
+            return f"{stage.name} is a kernel, which runs on a device of its own"
     try:
         fused_function([functions[by_name[name].function] for name in chain])
     except ValueError as error:

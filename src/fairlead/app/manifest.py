@@ -9,12 +9,34 @@ from collections.abc import Mapping
 import msgspec
 
 
+class KernelBuffer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Device memory that a kernel needs; `kind` is constant, input, output or temporary."""
+
+    name: str
+    kind: str
+    type: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+class KernelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The kernel graph that a function is: the names of its files in the app's bundle, and its buffers.
+
+    `constants` is None where the graph has none.
+    """
+
+    graph: str
+    constants: str | None = None
+    buffers: tuple[KernelBuffer, ...] = ()
+
+
 class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A function as declared: its configuration space, what an instance may use, and how failures are treated.
 
     `is_batched` says that it takes and returns lists. `warm` instances are kept ready from the start. A limit of None
     is no limit. `parts` are the functions that a fused one runs, in order; empty for one that was declared.
-    `cache_entries` and `cache_bytes` bound its prediction cache; it has none if they are 0.
+    `cache_entries` and `cache_bytes` bound its prediction cache; it has none if they are 0. With a `kernel` it runs on
+    a device, and no process is started for it.
     """
 
     name: str
@@ -32,6 +54,7 @@ class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     parts: tuple[str, ...] = ()
     cache_entries: int = 0
     cache_bytes: int = 0
+    kernel: KernelSpec | None = None
 
 
 class Input(msgspec.Struct, frozen=True, tag="input"):
@@ -125,13 +148,16 @@ class WorkflowSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class NodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of this machine that is treated as a node: it never gets more than vcpus x speed of real cores.
 
-    Without `memory_gb` its memory is not limited.
+    Without `memory_gb` its memory is not limited. `devices` run its kernels, such as `opencl:0`, each with at most
+    `device_memory_bytes` (0: all that its driver reports).
     """
 
     name: str
     vcpus: float
     memory_gb: float | None = None
     speed: float = 1.0
+    devices: tuple[str, ...] = ()
+    device_memory_bytes: int = 0
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,6 +175,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     parameters: Mapping[str, object] = {}
     warm_up: bool = True
     parts: tuple[FunctionSpec, ...] = ()
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether some function of it runs on a device."""
+        return any(function.kernel is not None for function in self.functions)
 
     @property
     def measurable(self) -> tuple[FunctionSpec, ...]:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -16,7 +17,7 @@ from fairlead.app.load import split_address
 from fairlead.app.manifest import FunctionSpec, Manifest, WorkflowSpec
 from fairlead.app.snapshot import Snapshot
 from fairlead.errors import ConfigError, Fault
-from fairlead.model import SLO, Cluster, Configuration, Function, Node, Stage, Workflow
+from fairlead.model import SLO, Buffer, BufferKind, Cluster, Configuration, Device, Function, Node, Stage, Workflow
 from fairlead.profile import Profile, Row, Table, space
 from fairlead.profile.measured import MeasuredProfiles, parse_measured, read_measured
 from fairlead.workload.arrivals import Poisson
@@ -29,6 +30,12 @@ PRIOR_GROWTH = 0.2
 """Assumed for each further invocation of a batch, as a share of the first."""
 
 PRIOR_COLD_START_S = 0.3
+
+KERNEL_LOAD_LIMIT_S = 60.0
+"""How long a device may take to compile and load a kernel; the limit of its run counts from then on."""
+
+ANY_DEVICE = "numpy"
+"""The device of kernels where an app names none and nobody has looked which there are."""
 
 RATE_RPS = 10.0
 """Requests per second of every workflow in a simulation, if nothing is said."""
@@ -96,6 +103,14 @@ def profiles_of(snapshot: Snapshot) -> dict[str, Profile]:
 
 
 def cluster_of(manifest: Manifest) -> Cluster:
+    """The nodes that an app asks for. Where it has kernels and names no device, the first node has one."""
+    found = declared_nodes(manifest)
+    if manifest.has_kernels and not any(node.devices for node in found):
+        found = (msgspec.structs.replace(found[0], devices=(_device(ANY_DEVICE, 0),)), *found[1:])
+    return Cluster(nodes=found)
+
+
+def declared_nodes(manifest: Manifest) -> tuple[Node, ...]:
     """The nodes that an app asks for, each a kind of its own; without any, this machine as one node `local`."""
     nodes = [
         Node(
@@ -104,10 +119,16 @@ def cluster_of(manifest: Manifest) -> Cluster:
             vcpus=spec.vcpus,
             memory_gb=inf if spec.memory_gb is None else spec.memory_gb,
             speed=spec.speed,
+            devices=tuple(_device(name, spec.device_memory_bytes) for name in spec.devices),
         )
         for spec in manifest.nodes
     ]
-    return Cluster(nodes=tuple(nodes) or (_this_machine(),))
+    return tuple(nodes) or (_this_machine(),)
+
+
+def _device(name: str, memory_bytes: int) -> Device:
+    """A device that runs one kernel at a time."""
+    return Device(vgpus=1, name=name, memory_gb=memory_bytes / 2**30 or inf)
 
 
 def workflow_of(spec: WorkflowSpec) -> Workflow:
@@ -180,6 +201,8 @@ def _plain(value: msgspec.Struct, leave_out: tuple[str, ...] = ()) -> dict[str, 
 
 
 def _function(spec: FunctionSpec) -> Function:
+    run_limit_s = inf if spec.run_limit_s is None else spec.run_limit_s
+    buffers = () if spec.kernel is None else spec.kernel.buffers
     return Function(
         name=spec.name,
         memory_gb=spec.memory_gb,
@@ -187,8 +210,12 @@ def _function(spec: FunctionSpec) -> Function:
         warm=spec.warm,
         idle_holds="memory",  # a process without work takes no CPU time
         retries=spec.retries,
-        run_limit_s=inf if spec.run_limit_s is None else spec.run_limit_s,
+        run_limit_s=run_limit_s + KERNEL_LOAD_LIMIT_S if spec.kernel is not None else run_limit_s,
         start_limit_s=inf if spec.start_limit_s is None else spec.start_limit_s,
+        buffers=tuple(
+            Buffer(name=buffer.name, size_mb=buffer.bytes / 2**20, kind=cast(BufferKind, buffer.kind))
+            for buffer in buffers
+        ),
     )
 
 

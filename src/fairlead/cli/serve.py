@@ -14,9 +14,10 @@ import msgspec
 import typer
 import yaml
 
+from fairlead.app.function import device_names
 from fairlead.app.load import no_app_in, split_address
 from fairlead.app.secrets import AGENT_TOKEN
-from fairlead.app.units import seconds
+from fairlead.app.units import bytes_of, seconds
 from fairlead.cli.choices import admit_own
 from fairlead.cli.errors import UsageError, warn
 from fairlead.cli.ray import growth, ray_listen, ray_order, shared_certificate
@@ -82,6 +83,17 @@ def serve(
     ] = None,
     nodes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Parts of this machine to serve on, instead of the app's own.")
+    ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A device for kernels: opencl:0, cuda:0 or numpy; by default every OpenCL device. Repeatable.",
+        ),
+    ] = None,
+    device_memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory of each device that kernels may use, such as 64MB; by default all."),
     ] = None,
     monitor: Annotated[
         bool | None,
@@ -226,6 +238,8 @@ def serve(
         weights=_weights(weight or []),
         limits=limits,
         nodes=None if nodes is None else nodes_text(nodes),
+        devices=chosen_devices(device or []),
+        device_memory_bytes=0 if device_memory is None else chosen_size(device_memory, "--device-memory"),
         monitor=monitor,
         warms_up=not no_warm_up,
         profiled=not no_profile,
@@ -325,6 +339,22 @@ def warn_of_join(agents: socket.socket, token: Path | None, certfile: Path | Non
     how = f" --token-file {token}" if token is not None else f"    ({AGENT_TOKEN} holds the token)"
     trust = "" if certfile is None else f" --cacert {certfile}"
     typer.echo(f"Agents join with: fairlead agent --join {bound_address(agents)}{trust}{how}", err=True)
+
+
+def chosen_devices(names: Sequence[str]) -> tuple[str, ...]:
+    """The devices that `--device` names."""
+    try:
+        return device_names(names, "--device")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def chosen_size(text: str, option: str) -> int:
+    """The bytes that an option gives."""
+    found = bytes_of(text)
+    if not found:
+        raise UsageError(f"{option} must be a size, such as 64MB; got {text!r}.")
+    return found
 
 
 def _weights(texts: Sequence[str]) -> dict[str, float]:

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from fairlead.kaas.wire import (
     Counts,
     Done,
     Drop,
+    Evicted,
     Failed,
     Forget,
     Order,
@@ -79,17 +80,28 @@ class _Pending:
 
     id: int
     request: Request
-    payload: list[memoryview]
+    payload: list[memoryview] | None  # None for one that is only loaded
     future: asyncio.Future[Answer]
     deaths: int = 0
     is_running: bool = False
 
 
 class Executor:
-    """Runs requests on one device, in the order in which they come. Use it as a context, or `start` and `close` it."""
+    """Runs requests on one device, in the order in which they come. Use it as a context, or `start` and `close` it.
 
-    def __init__(self, settings: ExecutorSettings) -> None:
+    Args:
+        settings: How the device is used.
+        evicted: Told what is not on the device any more, as tenants and keys; None for everything, as when its process
+            has ended.
+    """
+
+    def __init__(
+        self,
+        settings: ExecutorSettings,
+        evicted: Callable[[Sequence[tuple[str, str]] | None], None] = lambda buffers: None,
+    ) -> None:
         self.settings = settings
+        self._evicted = evicted
         self.restarts = 0
         self.ready: Ready | None = None  # what the device is; None while it is not open
         self._process: subprocess.Popen[bytes] | None = None
@@ -138,9 +150,19 @@ class Executor:
 
     async def run(self, request: Request) -> Answer:
         """The answer to a request; a KernelError if it fails."""
+        return await self._put(request, inputs_of(request))
+
+    async def load(self, request: Request) -> Answer:
+        """Compile the graph of a request and load its constants, for when it comes; its inputs are not looked at.
+
+        The answer has no outputs. Whether the constants are still there when the request comes depends on what else
+        needs the room.
+        """
+        return await self._put(request, None)
+
+    async def _put(self, request: Request, payload: list[memoryview] | None) -> Answer:
         if self._is_closed:
             raise DeviceLostError("The executor is closed.")
-        payload = inputs_of(request)
         self._next += 1
         pending = _Pending(self._next, request, payload, asyncio.get_running_loop().create_future())
         self._waiting.append(pending)
@@ -258,7 +280,8 @@ class Executor:
                     link.send(Drop(self._known.popitem(last=False)[0]))
             self._sent[pending.id] = pending
             pending.is_running = False
-            link.send(Run(pending.id, request.tenant, digest, dict(request.keys)), pending.payload)
+            run = Run(pending.id, request.tenant, digest, dict(request.keys), pending.payload is None)
+            link.send(run, pending.payload)
             if len(self._sent) == 1:
                 self._watch()
 
@@ -288,6 +311,8 @@ class Executor:
                 pending.is_running = True
                 self._sent.move_to_end(reply.id, last=False)
                 self._watch()
+        elif isinstance(reply, Evicted):
+            self._evicted(reply.buffers)
         elif isinstance(reply, Done | Refused):
             pending = self._sent.pop(reply.id, None)
             if pending is not None:
@@ -313,7 +338,7 @@ class Executor:
         tenant = pending.request.tenant
         self._device_s[tenant] = self._device_s.get(tenant, 0.0) + done.timings.run_s
         self._counts = self._counts.plus(done.counts)
-        self._answered += 1
+        self._answered += pending.payload is not None
         if not pending.future.done():
             pending.future.set_result(Answer(pending.request.graph, payload, done.timings, done.counts))
 
@@ -343,6 +368,7 @@ class Executor:
         self._waiting.extendleft(reversed(again))
         if was_open and not self._is_closed:
             self.restarts += 1
+            self._evicted(None)
             self._starting = asyncio.get_running_loop().create_task(self._restart())
 
     def _kill(self) -> None:

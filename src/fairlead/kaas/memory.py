@@ -30,17 +30,22 @@ class _Resident:
     size: int
     pins: int = 0
     uses: int = 0
+    is_ahead: bool = False  # it was loaded before the request that it is for
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The memory of one request: what is there, what must be loaded, and what must be freed before that."""
+    """The memory of one request: what is there, what must be loaded, and what must be freed before that.
+
+    Of what is there, `ahead` buffers were loaded for this very request: they are no hits.
+    """
 
     hits: tuple[Key, ...]
     misses: tuple[Key, ...]
     evicted: tuple[Key, ...]
     own: int  # bytes that are freed with the request
     capacity_misses: int = 0
+    ahead: int = 0
 
     @property
     def keys(self) -> tuple[Key, ...]:
@@ -61,9 +66,10 @@ class Memory:
     _idle: TwoLists[Key, _Resident] = field(default_factory=TwoLists)
     _evicted: set[Key] = field(default_factory=set)
 
-    def plan(self, constants: Sequence[Key], own_sizes: Sequence[int]) -> Plan | None:
+    def plan(self, constants: Sequence[Key], own_sizes: Sequence[int], *, is_load: bool = False) -> Plan | None:
         """Pin what a request needs and make room for it; None if that must wait for a request under way.
 
+        With `is_load` the request comes later: its constants are loaded ahead of it. Both together count as one use.
         DeviceMemoryError if it would not fit on an empty device.
         """
         keys = list(dict.fromkeys(constants))
@@ -77,19 +83,23 @@ class Memory:
             return None
         hits = tuple(key for key in keys if key in resident)
         misses = tuple(key for key in keys if key not in resident)
+        ahead = 0
         for key in hits:
-            self._pin(key)
+            self._pin(key, is_use=not is_load)
+            if not is_load:
+                ahead += resident[key].is_ahead
+                resident[key].is_ahead = False
         needed = own + sum(blocks(key.size) for key in misses)
         evicted = self._make_room(needed)
         again = sum(key in self._evicted for key in misses)
         for key in misses:
-            resident[key] = _Resident(blocks(key.size))
+            resident[key] = _Resident(blocks(key.size), is_ahead=is_load)
             self.used += blocks(key.size)
-            self._pin(key, is_new=True)
+            self._pin(key, is_new=True, is_use=not is_load)
         self.used += own
         self.pinned += own
         self.peak = max(self.peak, self.used)
-        return Plan(hits, misses, evicted, own, again)
+        return Plan(hits, misses, evicted, own, again, ahead)
 
     def release(self, plan: Plan, *, failed: bool = False) -> tuple[Key, ...]:
         """Take a request's memory back. What must be freed on the device: after a failure to load, what was missing."""
@@ -120,14 +130,14 @@ class Memory:
         """Every cached buffer and its bytes, in blocks."""
         return {key: found.size for key, found in self._resident.items()}
 
-    def _pin(self, key: Key, *, is_new: bool = False) -> None:
+    def _pin(self, key: Key, *, is_new: bool = False, is_use: bool = True) -> None:
         found = self._resident[key]
         if not found.pins:
             if not is_new:
                 self._idle.take(key, found.uses)
             self.pinned += found.size
         found.pins += 1
-        found.uses += 1
+        found.uses += is_use
 
     def _make_room(self, needed: int) -> tuple[Key, ...]:
         evicted = []

@@ -15,7 +15,7 @@ import numpy as np
 
 from fairlead.kaas.devices import Allocation, Device, Program
 from fairlead.kaas.errors import RequestError
-from fairlead.kaas.graph import Buffer, Graph
+from fairlead.kaas.graph import Graph
 from fairlead.kaas.memory import Key, Memory, Plan
 from fairlead.kaas.values import Values
 from fairlead.kaas.wire import Counts, Payload, Report, Resident, Timings
@@ -39,42 +39,43 @@ class Loaded:
 
 
 class Runner:
-    """The requests of one device, whose memory has a cap of `memory_bytes`."""
+    """The requests of one device, whose memory has a cap of `memory_bytes`. `evicted` is told what makes room."""
 
-    def __init__(self, device: Device, memory_bytes: int, values: Values) -> None:
+    def __init__(
+        self,
+        device: Device,
+        memory_bytes: int,
+        values: Values,
+        evicted: Callable[[tuple[Key, ...]], None] = lambda keys: None,
+    ) -> None:
         self._device = device
         self._values = values
+        self._evicted = evicted
         self._memory = Memory(memory_bytes)
         self._turn = Condition()  # guards the books; told when a request gives its memory back
         self._cached: dict[Key, Allocation] = {}
 
     def load(self, tenant: str, graph: Graph, keys: dict[str, str], payload: Payload) -> Loaded:
         """Bring everything that a request needs onto the device. Waits for requests under way if it must."""
-        _check(graph, keys, payload)
+        expected = sum(buffer.size for buffer in graph.buffers if buffer.is_sent)
+        if payload.size != expected:
+            raise RequestError(f"Inputs of {graph.name} have {expected} bytes; got {payload.size}.")
         began = perf_counter()
         found = [self._device.compile(graph, kernel) for kernel in graph.kernels]
         compiled_at = perf_counter()
-        places = {
-            b.name: Key(tenant, keys.get(b.name, graph.key_of(b)), b.offset, b.size)
-            for b in graph.buffers
-            if b.kind == "constant"
-        }
-        cached = [places[b.name] for b in graph.buffers if b.is_cached]
-        plan = self._plan(cached, [b.size for b in graph.buffers if not b.is_cached])
+        places = _places(tenant, graph, keys)
+        plan = self._plan(graph, places)
         own: list[Allocation] = []
         try:
-            self._free(plan.evicted)
             loaded_bytes = self._load_constants(plan)
             buffers = self._load_rest(graph, places, payload, own)
             self._device.settle()
         except BaseException:
             self._release(plan, own, failed=True)
             raise
-        counts = Counts(
-            hits=len(plan.hits),
-            compulsory_misses=len(plan.misses) - plan.capacity_misses,
-            capacity_misses=plan.capacity_misses,
-            evictions=len(plan.evicted),
+        counts = _counts(
+            plan,
+            hits=len(plan.hits) - plan.ahead,
             compiled=sum(is_new for _, is_new in found),
             loaded_bytes=loaded_bytes,
             input_bytes=payload.size,
@@ -83,6 +84,25 @@ class Runner:
         programs = [program for program, _ in found]
         now = perf_counter()
         return Loaded(graph, plan, programs, buffers, own, compiled_at - began, now - compiled_at, counts, now)
+
+    def load_ahead(self, tenant: str, graph: Graph, keys: dict[str, str]) -> tuple[Timings, Counts]:
+        """Compile a graph and load its constants for a request that comes later, and make room for all that it needs.
+
+        What is there already is no hit yet.
+        """
+        began = perf_counter()
+        found = [self._device.compile(graph, kernel) for kernel in graph.kernels]
+        compiled_at = perf_counter()
+        plan = self._plan(graph, _places(tenant, graph, keys), is_load=True)
+        try:
+            loaded_bytes = self._load_constants(plan)
+            self._device.settle()
+        except BaseException:
+            self._release(plan, [], failed=True)
+            raise
+        self._release(plan, [])
+        counts = _counts(plan, hits=0, compiled=sum(is_new for _, is_new in found), loaded_bytes=loaded_bytes)
+        return Timings(compile_s=compiled_at - began, load_s=perf_counter() - compiled_at), counts
 
     def run(self, loaded: Loaded, begin: Callable[[], None]) -> tuple[Timings, Payload]:
         """Launch the kernels, and fetch the outputs. `begin` is called just before the first launch."""
@@ -125,11 +145,17 @@ class Runner:
             books = memory.used, memory.pinned, memory.peak, memory.capacity, memory.evictions
         return Report(identity, *books, listed)
 
-    def _plan(self, constants: list[Key], own: list[int]) -> Plan:
+    def _plan(self, graph: Graph, places: dict[str, Key], *, is_load: bool = False) -> Plan:
+        """Wait for room, and free what had to make it."""
+        cached = [places[b.name] for b in graph.buffers if b.is_cached]
+        own = [b.size for b in graph.buffers if not b.is_cached]
         with self._turn:
-            while (plan := self._memory.plan(constants, own)) is None:
+            while (plan := self._memory.plan(cached, own, is_load=is_load)) is None:
                 self._turn.wait()
-            return plan
+        self._free(plan.evicted)
+        if plan.evicted:
+            self._evicted(plan.evicted)
+        return plan
 
     def _load_constants(self, plan: Plan) -> int:
         for key in plan.misses:
@@ -175,15 +201,25 @@ class Runner:
                 self._device.free(allocation)
 
 
-def _check(graph: Graph, keys: dict[str, str], payload: Payload) -> None:
-    """Refuse what the parent should not have sent."""
-    expected = sum(buffer.size for buffer in graph.buffers if buffer.is_sent)
-    if payload.size != expected:
-        raise RequestError(f"Inputs of {graph.name} have {expected} bytes; got {payload.size}.")
-    wrong = sorted(name for name in keys if not _has_key(graph.by_name.get(name)))
+def _places(tenant: str, graph: Graph, keys: dict[str, str]) -> dict[str, Key]:
+    """Where the value of each constant is. RequestError for keys of something else."""
+    constants = {b.name: b for b in graph.buffers if b.kind == "constant"}
+    wrong = sorted(keys.keys() - constants.keys())
     if wrong:
         raise RequestError(f"keys must name constants of {graph.name}; got {', '.join(wrong)[:200]}.")
+    return {name: Key(tenant, keys.get(name, graph.key_of(b)), b.offset, b.size) for name, b in constants.items()}
 
 
-def _has_key(buffer: Buffer | None) -> bool:
-    return buffer is not None and buffer.kind == "constant"
+def _counts(
+    plan: Plan, *, hits: int, compiled: int, loaded_bytes: int, input_bytes: int = 0, output_bytes: int = 0
+) -> Counts:
+    return Counts(
+        hits=hits,
+        compulsory_misses=len(plan.misses) - plan.capacity_misses,
+        capacity_misses=plan.capacity_misses,
+        evictions=len(plan.evicted),
+        compiled=compiled,
+        loaded_bytes=loaded_bytes,
+        input_bytes=input_bytes,
+        output_bytes=output_bytes,
+    )

@@ -1,7 +1,8 @@
 """The channel between an `Executor` and the process of its device: a header in MessagePack, then raw bytes.
 
 A frame is the lengths of both (4 and 8 bytes), the header and the payload. To the process goes one `Begin`, then
-the rest; from it comes one `Ready` or `Failed`, then a `Running` and a `Done`, or a `Refused`, for each `Run`.
+the rest; from it comes one `Ready` or `Failed`, then a `Running` and a `Done`, or a `Refused`, for each `Run`. What had
+to make room is told before that, as `Evicted`.
 """
 
 from __future__ import annotations
@@ -45,12 +46,16 @@ class Drop(_Message, frozen=True):
 
 
 class Run(_Message, frozen=True):
-    """Run a graph: the payload has its inputs, in the order of its buffers. `keys` replace those of its constants."""
+    """Run a graph: the payload has its inputs, in the order of its buffers. `keys` replace those of its constants.
+
+    With `is_load` it is only compiled, and its constants are loaded; the payload is empty, and so is the answer's.
+    """
 
     id: int
     tenant: str
     graph: str
     keys: dict[str, str]
+    is_load: bool = False
 
 
 class Forget(_Message, frozen=True):
@@ -115,6 +120,12 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Counts(*(a + b for a, b in both))
 
 
+class Evicted(_Message, frozen=True):
+    """These cached buffers are not on the device any more; each is a tenant and a key."""
+
+    buffers: tuple[tuple[str, str], ...]
+
+
 class Done(_Message, frozen=True):
     """The request's outputs are in the payload, in the order of the graph's buffers."""
 
@@ -152,7 +163,7 @@ class Report(_Message, frozen=True):
 
 
 Order: TypeAlias = Begin | Register | Drop | Run | Forget | Ask
-Reply: TypeAlias = Ready | Failed | Running | Done | Refused | Report
+Reply: TypeAlias = Ready | Failed | Running | Evicted | Done | Refused | Report
 Payload: TypeAlias = npt.NDArray[np.uint8]
 
 _encoder = msgspec.msgpack.Encoder()

@@ -18,9 +18,10 @@ from threading import Lock, Semaphore, Thread
 from typing import NoReturn
 
 from fairlead.errors import FairleadError
-from fairlead.kaas.devices import open_device
+from fairlead.kaas.devices import Device, open_device
 from fairlead.kaas.errors import DeviceLostError, KernelError
 from fairlead.kaas.graph import Graph
+from fairlead.kaas.memory import Key
 from fairlead.kaas.parse import parse_graph
 from fairlead.kaas.runner import Loaded, Runner
 from fairlead.kaas.values import Values
@@ -31,6 +32,7 @@ from fairlead.kaas.wire import (
     Channel,
     Done,
     Drop,
+    Evicted,
     Failed,
     Forget,
     Payload,
@@ -49,9 +51,9 @@ _LOADED = 2  # requests that have device memory: one that runs, and one that loa
 class Worker:
     """Serves a channel until its end."""
 
-    def __init__(self, channel: Channel, runner: Runner) -> None:
+    def __init__(self, channel: Channel, device: Device, memory_bytes: int, values: Values) -> None:
         self._channel = channel
-        self._runner = runner
+        self._runner = Runner(device, memory_bytes, values, self._evicted)
         self._sending = Lock()
         self._graphs: dict[str, Graph | str] = {}  # a text says what is wrong with that graph
         self._ahead = Semaphore(_LOADED)
@@ -84,6 +86,14 @@ class Worker:
         if isinstance(graph, str):
             self._send(Refused(run.id, "request", graph))
             return
+        if run.is_load:
+            try:
+                timings, counts = self._runner.load_ahead(run.tenant, graph, run.keys)
+            except KernelError as error:
+                self._refuse(run.id, error)
+            else:
+                self._send(Done(run.id, timings, counts))
+            return
         self._ahead.acquire()
         try:
             loaded = self._runner.load(run.tenant, graph, run.keys, payload)
@@ -110,6 +120,9 @@ class Worker:
         if isinstance(error, DeviceLostError):  # what is left of it is of no use: a new process opens it anew
             _give_up(error)
         self._send(Refused(identity, error.kind, str(error)[:8000]))
+
+    def _evicted(self, keys: tuple[Key, ...]) -> None:
+        self._send(Evicted(tuple((key.tenant, key.key) for key in keys)))
 
     def _send(self, message: Reply, payload: Payload = NOTHING) -> None:
         with self._sending:
@@ -144,7 +157,7 @@ def main(descriptor: int, parent: int) -> None:
         memory_bytes = min(begin.memory_bytes, info.total) if begin.memory_bytes else info.total
         channel.send(Ready(device.name, device.language, device.identity, memory_bytes))
         with suppress(ConnectionError):  # the parent is gone
-            Worker(channel, Runner(device, memory_bytes, Values(Path(begin.values)))).serve()
+            Worker(channel, device, memory_bytes, Values(Path(begin.values))).serve()
         os._exit(0)  # a kernel may be running
 
 

@@ -39,13 +39,15 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     `partition`, and a start for which one must be cut takes `repartition_s` longer. `time`: by turns, each run with the
     whole device; where several take turns, `slice_overhead` is what changing costs, as a share of the time of a turn.
 
-    `reserve_gb` of its memory is nobody's to use. The rest is about kernels: how fast buffers are copied to and from
-    the host, what a start that allocates pays besides, and how long the executor of all kernels takes to start.
+    `name` is what the node knows it by, such as `opencl:0`; devices of a simulation need none. `reserve_gb` of its
+    memory is nobody's to use. The rest is about kernels: how fast buffers are copied to and from the host, what a start
+    that allocates pays besides, and how long the executor of all kernels takes to start.
     """
 
     vgpus: float
     memory_gb: float = inf
     sharing: Sharing = "mps"
+    name: str = ""
     reserve_gb: float = 0.0
     load_gb_per_s: float = inf
     allocation_s: float = 0.0

@@ -11,7 +11,7 @@ end and raises AssertionError. Times are those of the running event loop, which 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import count
@@ -183,6 +183,9 @@ class Heard:
         assert reason
         self.refused.append((key, vcpus))
         self._news.set()
+
+    def evicted(self, key: str, buffers: Sequence[str]) -> None:
+        """Constants of a kernel have left a device; this suite starts no kernels."""
 
     def node_joined(self, node: Node) -> None:
         """A node can be used."""

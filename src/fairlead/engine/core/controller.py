@@ -156,6 +156,7 @@ class Controller:
             ev.InstanceGone: self._instance_gone,
             ev.InstanceAdopted: self._instance_adopted,
             ev.ResizeRefused: self._resize_refused,
+            ev.BuffersEvicted: self._buffers_evicted,
             ev.NodeChanged: self._node_changed,
             ev.NodeDraining: self.drains.apply,
             ev.NodeLost: self._node_lost,
@@ -435,6 +436,13 @@ class Controller:
         else:
             self.pool.resized(instance, milli(event.vcpus), self.now)
             self._withdraw_starts(instance.node)
+
+    def _buffers_evicted(self, event: ev.BuffersEvicted) -> None:
+        instance = self.pool.instances.get(event.instance)
+        if instance is None:  # what is believed of the device says so already
+            self.stale_events += 1
+        else:
+            self.pool.lost_buffers(instance, event.buffers, self.now)
 
     def _node_lost(self, event: ev.NodeLost) -> None:
         node = self.nodes.get(event.node)

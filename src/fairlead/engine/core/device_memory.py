@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fairlead.engine.core.capacity import DeviceState, Flavour, NodeState
 
 Key = tuple[str, str]  # function and buffer: nothing is shared between functions
+_USE = tuple(name for name in DeviceMemoryUse.__dataclass_fields__ if name not in ("node", "device"))
 
 
 class Kernel:
@@ -59,11 +60,15 @@ class Resident:
 
 
 class MemoryCounts:
-    """What happened in a device's memory over a whole run, restarts of its node included."""
+    """What happened in a device's memory over a whole run, restarts of its node included.
 
-    __slots__ = tuple(name for name in DeviceMemoryUse.__dataclass_fields__ if name not in ("node", "device"))
+    `corrections` counts constants that were believed to be there and were not, as a live device says.
+    """
+
+    __slots__ = (*_USE, "corrections")
 
     def __init__(self) -> None:
+        self.corrections = 0
         self.hits = self.compulsory_misses = self.capacity_misses = self.evictions = self.executor_starts = 0
         self.loaded_mb = self.input_mb = self.output_mb = 0.0
 
@@ -161,6 +166,22 @@ class DeviceMemory:
         self.counts.evictions += 1
         return found.kernel
 
+    def lost(self, kernel: Kernel, buffers: Iterable[str]) -> bool:
+        """Forget constants that are not there, as the device itself says; whether that is news.
+
+        Those that a run has pinned are left: it loads what it does not find.
+        """
+        is_news = False
+        for name in buffers:
+            key = (kernel.name, name)
+            found = self._resident.get(key)
+            if found is not None and not found.pins:
+                self._free(key)
+                self._evicted.add(key)
+                self.counts.corrections += 1
+                is_news = True
+        return is_news
+
     def join(self, kernel: Kernel) -> None:
         """An instance starts."""
         self._instances[kernel.name] = self._instances.get(kernel.name, 0) + 1
@@ -197,7 +218,7 @@ class DeviceMemory:
 def memory_use(nodes: Iterable[NodeState]) -> tuple[DeviceMemoryUse, ...]:
     """What happened in the memory of every device; nothing where no function has buffers."""
     return tuple(
-        DeviceMemoryUse(node=node.name, device=index, **{name: getattr(counts, name) for name in counts.__slots__})
+        DeviceMemoryUse(node=node.name, device=index, **{name: getattr(counts, name) for name in _USE})
         for node in nodes
         for index, counts in enumerate(node.memory_counts)
     )

@@ -57,6 +57,13 @@ class ResizeRefused(msgspec.Struct, frozen=True, gc=False):
     vcpus: float
 
 
+class BuffersEvicted(msgspec.Struct, frozen=True, gc=False):
+    """Constants of a kernel are not on the device of this instance any more, whatever was believed."""
+
+    instance: int
+    buffers: tuple[str, ...]
+
+
 class NodeChanged(msgspec.Struct, frozen=True):
     """A node that is up has other capacities; its kind and speed stay the same.
 
@@ -180,6 +187,7 @@ Event = (
     | InstanceLost
     | InstanceGone
     | ResizeRefused
+    | BuffersEvicted
     | NodeChanged
     | NodeDraining
     | InstanceAdopted
@@ -207,6 +215,7 @@ RANK: dict[type, int] = {
             InstanceLost,
             InstanceGone,
             ResizeRefused,
+            BuffersEvicted,
             NodeChanged,
             InstanceReady,
             Finished,

@@ -300,6 +300,12 @@ class Pool:
         self._placement.resize(node)
         self.make_room(node, now)
 
+    def lost_buffers(self, instance: InstanceState, buffers: Sequence[str], now: float) -> None:
+        """Correct what is believed of a device: these constants of an instance's kernel are not there."""
+        kernel, device = instance.flavour.kernel, instance.device
+        if kernel is not None and device is not None and device.buffers.lost(kernel, buffers):
+            self._stop_without_buffers(kernel, instance.node, device, now)
+
     def uses(self, node: NodeState) -> tuple[int, int]:
         """What exists on a node takes this much: vCPUs in thousandths, memory in MiB.
 

@@ -8,10 +8,11 @@ without harm, and are answered by reports. `fairlead.testing.backends` checks al
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.values import Value
 from fairlead.engine.live.wire import Batch, Done, Failed, Ready
@@ -33,7 +34,8 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An instance to be started.
 
     `key` is unique among all instances that this gateway and its predecessors started. `memory_gb` may be infinite.
-    `device` is the index of the node's accelerator, -1 for none, and `vgpus` what the instance has of it.
+    `device` is the index of the node's accelerator, -1 for none, and `vgpus` what the instance has of it. One of a
+    kernel is no process: it stands for the kernel's constants on that device.
     """
 
     key: str
@@ -45,6 +47,7 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_items: int
     device: int = -1
     vgpus: float = 0.0
+    is_kernel: bool = False
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -118,6 +121,10 @@ class ProviderReports(Protocol):
         """An instance keeps its CPU limit, which is `vcpus`."""
         ...
 
+    def evicted(self, key: str, buffers: Sequence[str]) -> None:
+        """These constants of a kernel are not on the device of this instance any more."""
+        ...
+
     def node_joined(self, node: Node) -> None:
         """A node can be used, for the first time or again."""
         ...
@@ -177,6 +184,15 @@ class Provider(Protocol):
 
     async def close(self, *, keep: bool = False) -> None:
         """End every instance and free everything. With `keep`, where it can, instances stay for the next gateway."""
+        ...
+
+
+@runtime_checkable
+class HasDevices(Protocol):
+    """A provider whose nodes have devices for kernels."""
+
+    async def devices(self) -> Sequence[DeviceStatus]:
+        """How they stand."""
         ...
 
 

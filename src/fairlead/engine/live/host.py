@@ -15,13 +15,14 @@ from pathlib import Path
 import msgspec
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
-from fairlead.app.scenario import profiles_of, scenario_of
+from fairlead.app.scenario import declared_nodes, profiles_of, scenario_of
 from fairlead.app.snapshot import Snapshot
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import AppCode, Provider, Values
 from fairlead.engine.live.data import LocalValues
 from fairlead.engine.live.gateway.served import Accepted
 from fairlead.engine.live.instances import Instances, SharedProvider, overcommitted
+from fairlead.engine.live.kernels.finding import DeviceChoice, DeviceFinder
 from fairlead.engine.live.known import KnownApp, KnownApps, Source
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.nodes import EmulatedNodes
@@ -64,7 +65,7 @@ class Options:
     apps run before they are served, `profiled` whether the profiles that lie beside them are used, and
     `times_decisions` whether records have the CPU time of each decision. After a restart (`is_restart`) what cannot be
     started now is tried again, not given up. A list gives at most `max_items` items to a map stage. `growth` says, by
-    kind, how many nodes may be asked for.
+    kind, how many nodes may be asked for. `devices` run the kernels of apps, where the provider makes the nodes.
     """
 
     policy: PolicyChoice | None = None
@@ -84,6 +85,7 @@ class Options:
     is_restart: bool = False
     max_items: int = MOST_ITEMS
     growth: Mapping[str, Bounds] = field(default_factory=dict)
+    devices: DeviceChoice = field(default_factory=DeviceChoice)
     apps: tuple[Path, ...] = field(default=())
 
 
@@ -131,7 +133,10 @@ class Host:
         self._store = store or Store.make(state / "values")
         self._values: Values = values or LocalValues(self._store)
         if provider is None:
-            provider = LocalProvider(self._store, emulated=options.nodes, limits=options.limits)
+            provider = LocalProvider(
+                self._store, emulated=options.nodes, limits=options.limits, folder=state / "kernels", log=log
+            )
+        self._finder = DeviceFinder(state / "kernels" / "cache", options.devices, log)
         self._sharing = Sharing(clock.now)
         self._shared = SharedProvider(provider, self._sharing, options.overcommit, log)
         self._apps: dict[str, _Deployment] = {}
@@ -355,7 +360,7 @@ class Host:
 
     async def _start(self, source: Source, generation: int) -> _Deployment:
         manifest = source.snapshot.manifest
-        scenario = self._scenario(source)
+        scenario = await asyncio.to_thread(self._scenario, source)
         self._shared.declare(scenario.cluster.nodes)
         code = AppCode(str(source.file), source.file.name)
         instances = Instances(
@@ -404,7 +409,11 @@ class Host:
         is_given = not self._shared.provider.capabilities.declares
         if is_given and not self._shared.inventory.nodes:
             raise ConfigError(manifest.name, [Fault("nodes", "no node is connected now; deploy again when one is.")])
-        cluster = Cluster(nodes=self._shared.inventory.nodes) if is_given else None
+        if is_given:
+            cluster = Cluster(nodes=self._shared.inventory.nodes)
+        else:
+            nodes = self._finder.complete(declared_nodes(manifest), is_needed=manifest.has_kernels)
+            cluster = Cluster(nodes=nodes)
         scenario = scenario_of(manifest, profiles=profiles_of(source.snapshot), cluster=cluster)
         if self._options.overcommit is not None:
             nodes = overcommitted(scenario.cluster.nodes, self._options.overcommit)

@@ -59,6 +59,10 @@ class Reports(Protocol):
         """An instance keeps this many vCPUs."""
         ...
 
+    def evicted(self, instance: int, buffers: Sequence[str]) -> None:
+        """These constants of a kernel are not on the device of this instance any more."""
+        ...
+
     def adopted(self, spec: InstanceSpec) -> int | None:
         """An instance of a former gateway is ready and idle: the number that it has from now on; None to end it."""
         ...
@@ -159,7 +163,11 @@ class SharedProvider:
         """Make the nodes that an app asks for, where the provider does that."""
         if self.provider.capabilities.declares:
             self.provider.declare(nodes)
-            self._set_nodes({**self._nodes(), **{node.name: node for node in nodes}})
+            known = self._nodes()
+            self._set_nodes({**known, **{node.name: node for node in nodes}})
+            for node in nodes:
+                if node.name in known and known[node.name].devices != node.devices:
+                    self.node_changed(node)
 
     def join(self, deployment: "Instances", generation: int) -> None:
         """Reports of this generation's instances, and of all nodes, go to this deployment from now on."""
@@ -224,6 +232,12 @@ class SharedProvider:
         deployment = self._of(key)
         if deployment is not None:
             deployment.resize_refused(key, vcpus, reason)
+
+    def evicted(self, key: str, buffers: Sequence[str]) -> None:
+        """Constants of a kernel have left the device of an instance."""
+        deployment = self._of(key)
+        if deployment is not None:
+            deployment.evicted(key, buffers)
 
     def node_joined(self, node: Node) -> None:
         """A node can be used."""
@@ -360,7 +374,16 @@ class Instances:
         """Where the nodes are on this machine; none of those that are elsewhere."""
         return self._provider.places()
 
-    def start(self, instance: int, function: str, configuration: Configuration, node: str, device: int = -1) -> None:
+    def start(
+        self,
+        instance: int,
+        function: str,
+        configuration: Configuration,
+        node: str,
+        device: int = -1,
+        *,
+        is_kernel: bool = False,
+    ) -> None:
         """Start an instance, with a delay where starts of its function failed; it reports `ready` or `lost`."""
         spec = InstanceSpec(
             key=f"{self._generation}.{instance}",
@@ -372,6 +395,7 @@ class Instances:
             max_items=self._max_items,
             device=device,
             vgpus=configuration.vgpus,
+            is_kernel=is_kernel,
         )
         member = self._members[instance] = _Member(self, instance, spec)
         failures = self._failures.get(function, 0)
@@ -492,6 +516,12 @@ class Instances:
         instance = self._number(key)
         if instance in self._members:
             self.reports.resize_refused(instance, vcpus, reason)
+
+    def evicted(self, key: str, buffers: Sequence[str]) -> None:
+        """Constants of a kernel have left the device of an instance."""
+        instance = self._number(key)
+        if instance in self._members:
+            self.reports.evicted(instance, buffers)
 
     def node_lost(self, name: str, reason: str) -> None:
         """A node is gone: nothing more is heard of its instances."""

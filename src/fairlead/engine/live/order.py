@@ -51,6 +51,8 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     values: str | None = None  # URL of the object store through which values go from node to node
     values_endpoint: str | None = None
     ray: RayOrder | None = None  # Ray runs the agents
+    devices: tuple[str, ...] = ()  # for kernels, such as opencl:0
+    device_memory_bytes: int = 0  # cap on the memory of each; 0 for what its driver reports
     growth: dict[str, tuple[int, int]] = {}  # by kind: how many nodes there must and may be
     reloads: bool = False  # an app whose files change is deployed again
     is_restart: bool = False  # the app served before: what cannot start now is tried again

@@ -27,6 +27,7 @@ from fairlead.engine.live.gateway.server import serve
 from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
 from fairlead.engine.live.host import Host, Options
 from fairlead.engine.live.journal import Journal
+from fairlead.engine.live.kernels.finding import DeviceChoice
 from fairlead.engine.live.links.address import bound_address
 from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
 from fairlead.engine.live.nodes import nodes_of
@@ -183,6 +184,7 @@ def _options(order: ServeOrder, settings: Settings) -> Options:
         times_decisions=order.times_decisions,
         is_restart=order.is_restart,
         max_items=settings.max_items,
+        devices=DeviceChoice(order.devices, order.device_memory_bytes),
         growth={kind: Bounds(least=least, most=most) for kind, (least, most) in order.growth.items()},
         apps=tuple(Path(path) for path in order.apps),
     )

@@ -485,6 +485,10 @@ class Runtime:
         self._vcpus[instance] = vcpus
         self._note(ev.ResizeRefused(instance, vcpus))
 
+    def evicted(self, instance: int, buffers: Sequence[str]) -> None:
+        """Constants of a kernel have left the device of an instance."""
+        self._note(ev.BuffersEvicted(instance, tuple(buffers)))
+
     def node_joined(self, node: Node) -> None:
         """A node can be used. One of a kind that this deployment does not know is left to the next deployment."""
         known = self.scenario.cluster.kinds.get(node.kind)
@@ -693,7 +697,10 @@ class Runtime:
         configuration = msgspec.structs.replace(effect.configuration, memory_gb=memory_gb)
         self._vcpus[effect.instance] = configuration.vcpus
         self._pool.started(effect.instance, effect.function)
-        self._instances.start(effect.instance, effect.function, configuration, effect.node, effect.device)
+        is_kernel = bool(function.buffers) and configuration.vgpus > 0
+        self._instances.start(
+            effect.instance, effect.function, configuration, effect.node, effect.device, is_kernel=is_kernel
+        )
 
     def _run_batch(self, effect: fx.RunBatch) -> None:
         """Send a batch to its instance, which begins while the policy goes on."""

@@ -1,5 +1,7 @@
 """What is checked between the runtime and its provider, whatever the provider itself checks."""
 
+from collections.abc import Sequence
+
 from fairlead.engine.live.contracts import Exit, InstanceSpec, Inventory, Link, LinkReports, ProviderReports
 from fairlead.engine.live.wire import Batch, Done, Failed, Ready
 from fairlead.model import Node
@@ -81,6 +83,9 @@ class _CheckedReports:
 
     def resize_refused(self, key: str, vcpus: float, reason: str) -> None:
         self._reports.resize_refused(key, vcpus, reason)
+
+    def evicted(self, key: str, buffers: Sequence[str]) -> None:
+        self._reports.evicted(key, buffers)
 
     def node_joined(self, node: Node) -> None:
         self._reports.node_joined(node)

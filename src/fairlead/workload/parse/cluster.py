@@ -119,7 +119,7 @@ def _device(
         reserve_gb=device_reserve_gb,
         sharing=gpu_sharing,
         partition=partition,
-        **others,
+        **others,  # type: ignore[arg-type]  # all of them are numbers
     )
 
 

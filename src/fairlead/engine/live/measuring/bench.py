@@ -55,6 +55,9 @@ class Bench:
         """Sizes that cannot be had cannot be measured."""
         self.lost(instance, f"it cannot have another size: {reason}")
 
+    def evicted(self, instance: int, buffers: Sequence[str]) -> None:
+        """A later run loads them again."""
+
     def node_joined(self, node: Node) -> None:
         """Measuring goes on where it began."""
 

@@ -8,6 +8,8 @@ kernel's own handle of the process, so a death is reported at once, whatever the
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
+import msgspec
+
 from fairlead.engine.live.contracts import Exit, InstanceSpec
 from fairlead.engine.live.limits import Limiter, Usage, make_limiter
 from fairlead.engine.live.node.process import InstanceProcess
@@ -44,7 +46,8 @@ class NodeAgent:
 
         `cpus` has those of nodes that are bound to some. Raises `FairleadError` where limits of this kind do not work.
         """
-        new = [node for node in nodes if node.name not in self._nodes or self._nodes[node.name][0] != node]
+        bare = [msgspec.structs.replace(node, devices=()) for node in nodes]  # devices are not limited here
+        new = [node for node in bare if node.name not in self._nodes or self._nodes[node.name][0] != node]
         if new:
             limiter = make_limiter(self._limits)
             limiter.open(new, cpus=cpus, is_reserved=self._is_reserved)

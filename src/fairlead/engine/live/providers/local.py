@@ -7,9 +7,13 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from fairlead.engine.live.contracts import LEFT, Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
+from fairlead.engine.live.kernels.host import KernelHost
+from fairlead.engine.live.kernels.link import KernelLink
+from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links.pair import PairLink
 from fairlead.engine.live.node import NodeAgent
@@ -30,6 +34,8 @@ class LocalProvider:
         emulated: The nodes to be, each a part of this machine that goes before all else there; None for those that are
             declared.
         limits: A kind of limiter; None for the best that works here.
+        folder: Where constants and compiled code of kernels are kept; None where there are no kernels.
+        log: Gets a line for everything worth knowing of devices.
     """
 
     def __init__(
@@ -38,10 +44,15 @@ class LocalProvider:
         *,
         emulated: EmulatedNodes | None = None,
         limits: str | None = None,
+        folder: Path | None = None,
+        log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._store = store
         self._emulated = emulated
         self.agent = NodeAgent(self._ended, limits=limits, is_reserved=emulated is not None)
+        self._folder = folder
+        self._log = log
+        self._kernels: KernelHost | None = None  # once there are devices
         self._links: dict[str, PairLink] = {}
         self._stopped: set[str] = set()
 
@@ -59,11 +70,23 @@ class LocalProvider:
         nodes = self._emulated.cluster.nodes
         self.agent.add(nodes, self._emulated.cpus)
         self._emulated.require_limits(self.agent.kind)
+        self._use_devices(nodes)
         return Inventory(nodes)
 
     def declare(self, nodes: Sequence[Node]) -> None:
         """Make nodes that an app asks for."""
         self.agent.add(nodes)
+        self._use_devices(nodes)
+
+    async def devices(self) -> Sequence[DeviceStatus]:
+        """How the devices of its nodes stand."""
+        return () if self._kernels is None else await self._kernels.status()
+
+    def _use_devices(self, nodes: Sequence[Node]) -> None:
+        if self._kernels is None and self._folder is not None and any(node.devices for node in nodes):
+            self._kernels = KernelHost(self._folder, self._store, self._kernel_ended, self._evicted, self._log)
+        if self._kernels is not None:
+            self._kernels.add(nodes)
 
     def places(self) -> Sequence[Place]:
         """Its nodes are all on this machine."""
@@ -72,6 +95,9 @@ class LocalProvider:
     def start(self, spec: InstanceSpec) -> None:
         """Spawn the process of an instance."""
         if self.agent.has(spec.key):
+            return
+        if spec.is_kernel:
+            self._start_kernel(spec)
             return
         if spec.node not in self.agent:
             self._loop.call_soon(self._reports.gone, spec.key, Exit(f"there is no node {spec.node!r} on this machine"))
@@ -97,8 +123,20 @@ class LocalProvider:
         self._links[spec.key] = link
         self._reports.connected(spec.key, link)
 
+    def _start_kernel(self, spec: InstanceSpec) -> None:
+        if self._kernels is None:
+            what = f"there is no device for kernels on node {spec.node!r}"
+            self._loop.call_soon(self._reports.gone, spec.key, Exit(what))
+        elif not self._kernels.has(spec.key):
+            link = KernelLink()
+            link.instance = self._kernels.start(spec, Path(spec.code.file), link.say)
+            if link.instance is not None:
+                self._reports.connected(spec.key, link)
+
     def stop(self, key: str, grace_s: float) -> None:
         """End an instance: by closing its channel where it has a grace, and by force after that."""
+        if self._kernels is not None:
+            self._kernels.stop(key, grace_s)
         link = self._links.get(key)
         if link is not None:
             self._stopped.add(key)
@@ -123,6 +161,8 @@ class LocalProvider:
 
     async def close(self, *, keep: bool = False) -> None:
         """End every instance, and free the nodes."""
+        if self._kernels is not None:
+            await self._kernels.close()
         await self.agent.close()
 
     def _broken(self, key: str, error: str | None) -> None:
@@ -131,6 +171,12 @@ class LocalProvider:
             self.agent.stop(key, 0, error)
         elif key not in self._stopped:
             self.agent.stop(key, _CUT_OFF_S, "it closed its channel")
+
+    def _kernel_ended(self, spec: InstanceSpec, how: Exit) -> None:
+        self._reports.gone(spec.key, how)
+
+    def _evicted(self, key: str, buffers: Sequence[str]) -> None:
+        self._reports.evicted(key, buffers)
 
     def _ended(self, spec: InstanceSpec, how: Exit) -> None:
         self._store.forget(how.pid)

@@ -312,6 +312,7 @@ class _Listening:
         self._reports = reports
         self.connected: Callable[[str, Link], None] = reports.connected
         self.resize_refused: Callable[[str, float, str], None] = reports.resize_refused
+        self.evicted: Callable[[str, Sequence[str]], None] = reports.evicted
         self.node_joined: Callable[[Node], None] = reports.node_joined
         self.node_changed: Callable[[Node], None] = reports.node_changed
 
