@@ -1,6 +1,6 @@
-"""Equal clients of live KaaS experiments: a perceptron each, beside constants that a request does not read in full."""
+"""Clients of live KaaS experiments: a perceptron each, beside constants that a request does not read in full."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,19 +9,17 @@ from msgspec.structs import replace
 from fairlead.kaas import check_graph
 from fairlead.kaas.graphs import Example, mlp
 
-
-def clients_of(model: Mapping[str, Any], count: int) -> dict[str, Example]:
-    """So many clients by name, each with constants of its own.
-
-    Args:
-        model: `layers` of the perceptron, and `constants_mb` in all. What its layers leave is a table in the buffer of
-            its first weights, as a model has experts or embeddings of which a request needs few.
-        count: How many.
-    """
-    return {f"client-{i + 1}": client_of(model, i) for i in range(count)}
+Model = Mapping[str, Any]
+"""`layers` of the perceptron, and `constants_mb` in all. What its layers leave is a table in the buffer of its first
+weights, as a model has experts or embeddings of which a request needs few."""
 
 
-def client_of(model: Mapping[str, Any], seed: int) -> Example:
+def clients_of(models: Sequence[Model], count: int) -> dict[str, Example]:
+    """So many clients by name, the models dealt in turn; each has constants of its own."""
+    return {f"client-{i + 1}": client_of(models[i % len(models)], i) for i in range(count)}
+
+
+def client_of(model: Model, seed: int) -> Example:
     """One client; clients of other seeds have other constants and the same graph."""
     example = mlp(tuple(model["layers"]), rows=1, seed=seed)
     kept = sum(value.nbytes for value in example.constants.values())

@@ -39,7 +39,7 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     """Every deployment with every seed; seeds come first, so that what else the machine does hits all alike."""
     settings = read_settings(__package__)
     seeds, seconds = (settings[f"quick_{key}" if quick else key] for key in ("seeds", "seconds"))
-    clients = clients_of(settings["model"], settings["clients"])
+    clients = clients_of([settings["model"]], settings["clients"])
     found: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     with TemporaryDirectory(prefix="fairlead-kaas-cost-") as folder:
         place = place_of(settings, Path(folder))
