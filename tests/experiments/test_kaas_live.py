@@ -15,8 +15,8 @@ from fairlead.experiments.kaas_policies_live.run import (
 )
 from fairlead.experiments.kaas_served import live_records, memory_figures, profile_of, served_clients
 
-MODEL = {"layers": [8, 16, 4], "constants_mb": 1}
-DEVICES = {"names": ["numpy"], "memory_mb": 3, "environment": {}}
+MODEL = {"n": 16, "iterations": 2, "constants_mb": 1}
+DEVICES = {"names": ["numpy"], "memory_mb": 4.5, "environment": {}}
 PROFILE = {"run_s": 0.01, "spread": 0.0, "load_s": 0.03, "way_s": 0.002}
 
 

@@ -159,6 +159,8 @@ def row(way: str, runs: Sequence[Mapping[str, float]]) -> dict[str, object]:
 
 def judge(rows: Rows) -> Iterator[Claim]:
     """The order of the thesis, and that the three did the same work."""
+    if not rows:
+        return  # no full run yet
     serverful, faas, kaas = (pick(rows, way=way) for way in WAYS)
     for dearer, cheaper in ((serverful, faas), (faas, kaas)):
         yield decide(

@@ -11,7 +11,7 @@ from fairlead.experiments.kaas_clients import clients_of
 CLIENTS, MODELS = "FAIRLEAD_KAAS_CLIENTS", "FAIRLEAD_KAAS_MODELS"
 """How many, and their models as `clients_of` takes them, in JSON."""
 
-_SMALL = {"layers": [8, 8], "constants_mb": 1}
+_SMALL = {"n": 16, "iterations": 1, "constants_mb": 1}
 
 
 def make_app(count: int, models: Sequence[Mapping[str, Any]]) -> App:

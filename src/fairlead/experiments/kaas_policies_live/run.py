@@ -149,6 +149,8 @@ def _told(profiles: Mapping[str, Figures]) -> str:
 
 def judge(rows: Rows) -> Iterator[Claim]:
     """The order of every two policies that differ in the simulation by more than the noise, and live too."""
+    if not rows:
+        return  # no full run yet
     settings = read_settings(__package__)
     for figure, what in (("wait_ms", "mean wait"), ("cold", "cold starts")):
         pairs = list(_ordered(rows, figure, settings["apart"]))
