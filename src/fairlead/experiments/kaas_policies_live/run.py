@@ -63,8 +63,7 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
 
 
 def _prepare(asker: Asker, settings: Settings) -> tuple[Span, dict[str, Span]]:
-    """Everything compiled, then loads, then each client alone on all devices."""
-    asker.one_by_one(asker.clients)
+    """Every client one after the other, most of which load, then each alone on all devices."""
     loads = asker.one_by_one(asker.clients * 2)
     outstanding = len(settings["devices"]["names"])
     alone = {}
