@@ -3,11 +3,12 @@
 `python benchmarks/cluster/bench_prediction.py [--load 0.4 ...] [--seconds 15] [--repeat N] [--json FILE]`, with the
 Python of an environment that has Fairlead and Ray (`make setup`).
 
-The cluster is three raylets of this machine with one CPU each, which share its cores. An app of three stages, whose
-instances are spread over them (spread_app.py computes, waiting_app.py waits), is measured there as
-`fairlead profile --host --backend ray` does. Then it is served at shares of the capacity that this found, and simulated
-with the same arrivals. The exit code is 1 unless p50 is within 10 %, p99 within 25 % and the share
-in time within 3 points at every load.
+The cluster is three raylets of this machine with one CPU each, which share its cores. An app of several stages, whose
+instances are spread over them, is measured there as `fairlead profile --host --backend ray` does. Then it is served at
+shares of the capacity that this found, and simulated with the same arrivals. The exit code is 1 unless p50 is within
+10 %, p99 within 25 % and the share in time within 3 points at every load.
+
+Apps: spread_app.py computes, waiting_app.py waits, forked_app.py does both, in a map and a fork.
 """
 
 import argparse
