@@ -79,9 +79,13 @@ def _lines(file: Path, value: ast.expr) -> list[str]:
 
 
 def default_folder() -> Path:
-    """Where this user's environments are kept."""
+    """Where this user's environments are kept. Raises `ConfigError` for a user without a home."""
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "fairlead" / "environments"
+    try:
+        return (Path(cache) if cache else Path.home() / ".cache") / "fairlead" / "environments"
+    except RuntimeError as error:
+        what = f"there is no place for environments: {error} Name one with XDG_CACHE_HOME."
+        raise ConfigError("requirements", [Fault("", what)]) from None
 
 
 def digest_of(requirements: Sequence[str]) -> str:
@@ -106,10 +110,10 @@ def known_python(requirements: Sequence[str], folder: Path | None = None) -> str
     if not requirements:
         return sys.executable
     place = (folder or default_folder()) / digest_of(requirements)
-    try:
-        os.utime(place / _READY)
-    except OSError:
+    if not (place / _READY).is_file():
         return None
+    with suppress(OSError):  # it may be another user's, to be read only
+        os.utime(place / _READY)
     return str(place / "bin" / "python")
 
 
