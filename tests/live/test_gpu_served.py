@@ -8,6 +8,9 @@ from contextlib import contextmanager
 
 from gpu_machine import GIB, LOST, FakeGpu, machine, mig_gpu, mps_gpu, needs_compiler
 from serving import START_LIMIT_S, Serving, serving, wait_for, write_app
+from typer.testing import CliRunner
+
+from fairlead.cli import app as cli
 
 pytestmark = needs_compiler
 
@@ -98,13 +101,13 @@ def test_instances_get_just_their_share_of_gpus_under_mig_and_mps(tmp_path):
         assert [device["shared"] for device in devices] == ["MIG 3+2+1+1", "7 vGPUs by MPS"]
         assert sum(device["used_vgpus"] for device in devices) == 9
         url = f"http://127.0.0.1:{served.port}"
-        code, text = run("nodes", "--url", url)
-        assert code == 0
-        assert "A100 GPU-mig0: MIG 3+2+1+1" in text
-        assert "L40S GPU-mps1: 7 vGPUs by MPS" in text
-        code, text = run("top", "--once", "--url", url)
-        assert code == 0
-        assert "9 of 14" in text
+        shown = CliRunner(env={"COLUMNS": "160"}).invoke(cli, ["nodes", "--url", url])
+        assert shown.exit_code == 0
+        assert "A100 GPU-mig0: MIG 3+2+1+1" in shown.output
+        assert "L40S GPU-mps1: 7 vGPUs by MPS" in shown.output
+        shown = CliRunner(env={"COLUMNS": "160"}).invoke(cli, ["top", "--once", "--url", url])
+        assert shown.exit_code == 0
+        assert "9 of 14" in shown.output
 
 
 def test_work_on_a_lost_gpu_is_retried_on_another_or_fails_as_its_function_says(tmp_path):
@@ -208,6 +211,3 @@ def test_a_gpu_that_was_named_and_is_not_there_is_refused_at_start(tmp_path):
     assert code == 1
     assert "Traceback" not in text
     assert "--gpus: this machine has no GPU '1'; there is 0 (GPU-a)." in text
-    code, text = run("serve", str(app), "--gpu-sharing", "mig")
-    assert code == 2
-    assert "--gpu-sharing must be one of auto, mps, time; got 'mig'." in text

@@ -443,7 +443,11 @@ class AgentService:
 
 
 def _gpus(order: AgentOrder) -> MachineGpus:
-    return MachineGpus.given() if order.gpus is None else MachineGpus.find(order.gpus)
+    if order.gpus is not None:
+        return MachineGpus.find(order.gpus)
+    if any(device.serves == "kernels" for device in order.node.devices):  # they use what Ray gave
+        return MachineGpus.find(GpuChoice(gpus="none"))
+    return MachineGpus.given()
 
 
 class _RefusedNodeError(Exception):

@@ -312,7 +312,10 @@ def ray_provider(
         limits=limits,
         share=Share(ray.share, ray.by_instance),
         pip=ray.pip,
-        devices=tuple(Device(vgpus=1, name=name, memory_gb=ray.device_memory_bytes / 2**30) for name in ray.devices),
+        devices=tuple(
+            Device(vgpus=1, name=name, serves="kernels", memory_gb=ray.device_memory_bytes / 2**30)
+            for name in ray.devices
+        ),
     )
     return RayProvider(agents, opening, state, log, growable)
 
