@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fairlead.app import INPUT, App, each, fork, switch
+    from fairlead.app import INPUT, App, Context, ContextError, context, contexts, each, fork, switch
     from fairlead.client import AsyncClient, Client
     from fairlead.engine import simulate
     from fairlead.model import SLO, Cluster, Configuration, Workflow
@@ -19,9 +19,13 @@ __all__ = [
     "Client",
     "Cluster",
     "Configuration",
+    "Context",
+    "ContextError",
     "Policy",
     "Scenario",
     "Workflow",
+    "context",
+    "contexts",
     "each",
     "fork",
     "make_policy",
@@ -37,9 +41,13 @@ _HOMES = {
     "Client": "fairlead.client",
     "Cluster": "fairlead.model",
     "Configuration": "fairlead.model",
+    "Context": "fairlead.app",
+    "ContextError": "fairlead.app",
     "Policy": "fairlead.policy",
     "Scenario": "fairlead.workload",
     "Workflow": "fairlead.model",
+    "context": "fairlead.app",
+    "contexts": "fairlead.app",
     "each": "fairlead.app",
     "fork": "fairlead.app",
     "make_policy": "fairlead.policy",

@@ -83,7 +83,7 @@ class SmallHost:
             names = [*(spec.name for spec in known.workflows), workflow] if known else [workflow]
             self._manifests[app] = manifest_of(app, *names)
 
-    def submit(self, workflow, value: Value, *, deadline_s=None, budget_usd=None, done, late_limit_s=None):
+    def submit(self, workflow, value: Value, *, deadline_s=None, budget_usd=None, done, late_limit_s=None, origin=None):
         manifest, spec = self.workflow(workflow)
         full = f"{manifest.name}.{spec.name}"
         self.calls.append(full)

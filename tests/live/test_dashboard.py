@@ -3,10 +3,11 @@
 import gzip
 import hashlib
 import json
+import os
 import re
 import socket
 import zipfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.resources import files
 from math import isnan
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gateway_world import Refuse, SmallHost, running, wait_until
+from serving import children, command
 
 from fairlead.engine.live.gateway.assets import assets
 from fairlead.engine.live.gateway.history import COARSE_POINTS, COARSE_S, COLUMNS, FINE_POINTS, History
@@ -240,6 +242,34 @@ def test_what_is_no_id_of_a_request_is_a_404(gateway, id):
 def test_a_question_that_cannot_be_asked_is_refused(gateway, change):
     body = {"app": "shop", "policies": ["fifo"], **change}
     assert gateway.send("POST", "/v1/dashboard/replays", body).status == 400
+
+
+def test_what_the_records_do_not_say_is_told(gateway, tmp_path):
+    (tmp_path / "runs" / "1").mkdir(parents=True)
+    answer = gateway.send("GET", "/v1/dashboard/requests/shop-1-7")
+    assert (answer.status, answer.code) == (422, "not_analysed")
+    assert "no run is here" in answer.json()["error"]["message"]
+
+
+def analyses():
+    """The processes that analyse something for the gateway, which is in this process."""
+    return [pid for pid in children(os.getpid()) if "fairlead.cli explain" in command(pid)]
+
+
+def test_one_question_is_answered_at_a_time_and_ends_with_its_client(gateway, tmp_path):
+    (tmp_path / "runs" / "1").mkdir(parents=True)
+    os.mkfifo(tmp_path / "runs" / "1" / "live.json")  # whoever opens it to read waits for ever
+    head = "GET /v1/dashboard/requests/shop-1-7 HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    with ExitStack() as links:
+        asked = [links.enter_context(listening(gateway, head)) for _ in range(4)]
+        wait_until(lambda: len(analyses()) == 1)
+        (first,) = analyses()
+        wait_until(lambda: os.getpriority(os.PRIO_PROCESS, first) == 19)
+        refused = gateway.send("GET", "/v1/dashboard/requests/shop-1-7")
+        assert (refused.status, refused.code) == (429, "too_many_analyses")
+        asked[0].close()
+        wait_until(lambda: analyses() and analyses() != [first])  # the next one has its turn
+    wait_until(lambda: not analyses())
 
 
 # --- what is kept ---------------------------------------------------------------------------------------------------

@@ -63,6 +63,8 @@ def check_answers(gateway, label, mode, excluded):
             case.path_parameters = {
                 name: KNOWN.get(name, value) for name, value in (case.path_parameters or {}).items()
             }
+        if "follow" in (case.query or {}):
+            case.query["follow"] = 0  # an answer without an end cannot be checked
         case.call_and_validate(
             base_url=gateway.url, headers={"Authorization": f"Bearer {TOKEN}"}, excluded_checks=excluded
         )

@@ -147,6 +147,8 @@ def test_an_app_is_rehearsed_on_the_cluster_and_predicted_there(cluster, tmp_pat
     assert len(measured["nodes"]) == 3
     assert all("machine" not in node["link"] for node in measured["nodes"])
     assert measured["served"]["capacity_rps"] > 0
+    (point,) = [each for each in measured["functions"]["work"]["points"] if "kind" not in each]
+    assert point["cpu_s"] > 0
     said = subprocess.run(
         [*fairlead, "simulate", app, "--set", "duration_s=5", "--json", "-"],
         check=True,

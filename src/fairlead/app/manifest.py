@@ -5,6 +5,7 @@ Plain values, so it goes through JSON and back unchanged.
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -166,7 +167,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """An app: functions, workflows, and the nodes it asks for (none: this whole machine, as one).
 
     `warm_up` says whether the examples of its workflows may be run before it is served. `parts` are functions that run
-    inside fused ones only: they have no instances when it is served, and are measured nevertheless.
+    inside fused ones only: they have no instances when it is served, and are measured nevertheless. `on_loss` says what
+    becomes of work whose instance or node is lost.
     """
 
     name: str
@@ -177,6 +179,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     parameters: Mapping[str, object] = {}
     warm_up: bool = True
     parts: tuple[FunctionSpec, ...] = ()
+    on_loss: Literal["retry", "fail"] = "retry"
 
     @property
     def has_kernels(self) -> bool:

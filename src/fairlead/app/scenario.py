@@ -74,6 +74,7 @@ def scenario_of(
         arrivals=tuple(Poisson(spec.name, rate_rps=rate_rps) for spec in manifest.workflows),
         duration_s=duration_s,
         policy=PolicyChoice(name=manifest.policy, parameters=manifest.parameters),
+        on_loss=manifest.on_loss,
     )
 
 
@@ -129,7 +130,7 @@ def declared_nodes(manifest: Manifest) -> tuple[Node, ...]:
 
 def _device(name: str, memory_bytes: int) -> Device:
     """A device that runs one kernel at a time."""
-    return Device(vgpus=1, name=name, runs="kernels", memory_gb=memory_bytes / 2**30 or inf)
+    return Device(vgpus=1, name=name, serves="kernels", memory_gb=memory_bytes / 2**30 or inf)
 
 
 def workflow_of(spec: WorkflowSpec) -> Workflow:
@@ -175,6 +176,7 @@ def document_of(scenario: Scenario) -> dict[object, object]:
         },
         "arrivals": [{"process": "poisson", **_plain(each)} for each in scenario.arrivals if isinstance(each, Poisson)],
         "policy": {"dispatch": scenario.policy.name, **scenario.policy.parameters},
+        "on_loss": scenario.on_loss,
     }
     if scenario.host is not None:
         document["host"] = _plain(scenario.host)
@@ -278,7 +280,9 @@ def _share_s(manifest: Manifest, function: str) -> float:
 
 
 def _holds(node: Node, configuration: Configuration, memory_gb: float) -> bool:
-    if configuration.vgpus and not any(device.holds(configuration.vgpus) for device in node.devices):
+    if configuration.vgpus and not any(
+        device.holds(configuration.vgpus) and device.serves != "kernels" for device in node.devices
+    ):
         return False
     return configuration.vcpus <= node.vcpus and (configuration.memory_gb or memory_gb) <= node.memory_gb
 

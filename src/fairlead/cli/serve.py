@@ -6,9 +6,11 @@ import socket
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
+from urllib.parse import urlsplit
 
 import msgspec
 import typer
@@ -41,6 +43,7 @@ BACKENDS = ("local", "agents", "ray")
 """Where instances may run."""
 
 _AGENTS_LISTEN = "127.0.0.1:8001"
+_OTEL = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _PEMS = ("certfile", "keyfile")
 _LARGEST = 1e15  # of any limit: bytes, seconds or counts beyond it are typing errors
 
@@ -200,6 +203,19 @@ def serve(
     reload: Annotated[
         bool, typer.Option("--reload", help="Deploy an app again whenever one of its files changes; for development.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Do not show what functions print; `fairlead logs` has it.")
+    ] = False,
+    log_mb: Annotated[
+        float, typer.Option(help="What the lines of functions may take on the disk, in megabytes.", min=1, max=1e6)
+    ] = 256.0,
+    access_log: Annotated[
+        str | None, typer.Option(metavar="FORM", help="Print a line for every request: text or json.")
+    ] = None,
+    otel: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Send traces to this OpenTelemetry receiver (OTLP over HTTP)."),
+    ] = None,
     no_records: Annotated[bool, typer.Option("--no-records", help="Keep no records of the run.")] = False,
     decision_times: Annotated[
         bool, typer.Option("--decision-times", help="Record the CPU time of every decision of the policy.")
@@ -264,6 +280,9 @@ def serve(
         records=not no_records,
         times_decisions=decision_times,
         reloads=reload,
+        log_bytes=int(log_mb * 2**20),
+        access_log=_form(access_log),
+        otel=_receiver(otel),
         token_file=None if token_file is None else str(token_file.resolve()),
         allow_deploy=allow_deploy,
         callback_prefixes=tuple(callback_allow or ()),
@@ -313,9 +332,32 @@ def serve(
             keyfile=keyfile,
             **cast(dict[str, Any], order.settings),
         ).check([listening])
-        code = Supervisor(listening, order, warn, agents).run()
+        code = Supervisor(listening, order, warn, agents, None if quiet else _show).run()
     if code:
         raise typer.Exit(1)
+
+
+def _form(text: str | None) -> Literal["text", "json"] | None:
+    """The form of the access log."""
+    if text is not None and text not in ("text", "json"):
+        raise UsageError(f"--access-log must be text or json; got {text!r}.")
+    return cast(Literal["text", "json"] | None, text)
+
+
+def _receiver(url: str | None) -> str | None:
+    """Where traces go: to a URL, or, with an empty text, to where the standard variables say; None for nowhere."""
+    if url is None:
+        is_given = any(os.environ.get(name) for name in _OTEL) and os.environ.get("OTEL_SDK_DISABLED") != "true"
+        return "" if is_given and find_spec("opentelemetry") is not None else None
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"--otel must be a URL such as http://127.0.0.1:4318; got {url!r}.")
+    return url
+
+
+def _show(line: str) -> None:
+    """A line that a function wrote."""
+    typer.echo(line, err=True)
 
 
 @contextmanager

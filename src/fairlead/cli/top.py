@@ -171,12 +171,13 @@ def _gpu_use(function: FunctionStatus) -> tuple[str, str]:
 
 def _held(node: NodeStatus) -> tuple[str, str]:
     """The vGPUs that are held of those there are, and how each GPU is shared."""
-    used, there = (sum(values) for values in ((d.used_vgpus for d in node.devices), (d.vgpus for d in node.devices)))
-    return f"{used:g} of {there:g}", "; ".join(device.shared for device in node.devices) or _NONE
+    used = sum(one.used_vgpus for one in node.accelerators)
+    there = sum(one.vgpus for one in node.accelerators)
+    return f"{used:g} of {there:g}", "; ".join(device.shared for device in node.accelerators) or _NONE
 
 
 def _nodes(app: AppStatus) -> "_Fitted":
-    is_watched, has_gpus = any(one.signals for one in app.nodes), any(one.devices for one in app.nodes)
+    is_watched, has_gpus = any(one.signals for one in app.nodes), any(one.accelerators for one in app.nodes)
     rows = []
     for one in app.nodes:
         shares = (one.signals.get("c0"), one.pressure, one.signals.get("psi_cpu")) if is_watched else ()

@@ -12,7 +12,7 @@ import msgspec
 from fairlead.model.mig import MIG_SIZES, mig_layout
 
 Sharing = Literal["mps", "mig", "time"]
-Runs = Literal["anything", "functions", "kernels"]
+Serves = Literal["all", "functions", "kernels"]
 
 _LOST_VGPUS = 0.0004  # rounds to no thousandth of a vGPU: nothing fits there
 
@@ -43,9 +43,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     `partition`, and a start for which one must be cut takes `repartition_s` longer. `time`: by turns, each run with the
     whole device; where several take turns, `slice_overhead` is what changing costs, as a share of the time of a turn.
 
-    A device that `is_fixed` has the slices of its `partition` and no others: none is cut or destroyed. `name` is what
-    its node knows it by: `opencl:0`, or the model and UUID of a GPU; devices of a simulation need none. `runs` says
-    what may be placed there: kernels where an executor has the device, functions where instances get shares of it.
+    `serves` says what may run there: kernels where an executor has the device, functions where instances get shares of
+    it. A device that `is_fixed` has the slices of its `partition` and no others: none is cut or destroyed. `name` is
+    what its node knows it by: `opencl:0`, or the model and UUID of a GPU; devices of a simulation need none.
 
     `reserve_gb` of its memory is nobody's to use. The rest is about kernels: how fast buffers are copied to and from
     the host, what a start that allocates pays besides, and how long the executor of all kernels takes to start.
@@ -63,7 +63,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     repartition_s: float = 0.0
     slice_overhead: float = 0.0
     is_fixed: bool = False
-    runs: Runs = "anything"
+    serves: Serves = "all"
 
     def __post_init__(self) -> None:
         if not 0 < self.vgpus < inf:
@@ -72,6 +72,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"device_memory_gb must be positive; got {self.memory_gb}.")
         if self.sharing not in get_args(Sharing):
             raise ValueError(f"gpu_sharing must be one of {', '.join(get_args(Sharing))}; got {self.sharing!r}.")
+        if self.serves not in get_args(Serves):
+            raise ValueError(f"serves must be one of {', '.join(get_args(Serves))}; got {self.serves!r}.")
         if self.sharing == "mig" and self.vgpus != 7:
             raise ValueError(f"a MIG device has 7 vGPUs; got {self.vgpus:g}.")
         if not 0 <= self.reserve_gb < self.memory_gb:
@@ -107,7 +109,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     def lost(self) -> "Device":
         """What takes its place in a node when it is lost, so that the numbers of the other devices stay."""
-        return Device(vgpus=_LOST_VGPUS, sharing="time", name=self.name, runs=self.runs)
+        return Device(vgpus=_LOST_VGPUS, sharing="time", serves=self.serves, name=self.name)
 
     def holds(self, vgpus: float) -> bool:
         """Whether a run with this many vGPUs can be there while nothing else is."""

@@ -24,10 +24,16 @@ LEFT = "it was given back"
 
 
 class AppCode(msgspec.Struct, frozen=True):
-    """The code that an instance loads: a file on this machine, and a digest that names its content everywhere."""
+    """The code that an instance loads: a file on this machine, and a digest that names its content everywhere.
+
+    `requirements` are the packages with which it runs: see `fairlead.app.environments`. `app` is the name of the app
+    that it holds.
+    """
 
     file: str
     digest: str = ""
+    requirements: tuple[str, ...] = ()
+    app: str = ""
 
 
 class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):

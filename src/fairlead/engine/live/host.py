@@ -26,6 +26,7 @@ from fairlead.engine.live.gpus import GpuChoice
 from fairlead.engine.live.instances import Instances, SharedProvider, overcommitted
 from fairlead.engine.live.kernels.finding import DeviceChoice, DeviceFinder
 from fairlead.engine.live.known import KnownApp, KnownApps, Source
+from fairlead.engine.live.logs.folder import LOGS, MOST_BYTES, LogFolder
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.nodes import EmulatedNodes
 from fairlead.engine.live.providers.local import LocalProvider
@@ -34,7 +35,8 @@ from fairlead.engine.live.runtime import Runtime
 from fairlead.engine.live.sharing import Seat, Sharing
 from fairlead.engine.live.status import AppStatus, MonitorStatus, Status
 from fairlead.engine.live.store import Store
-from fairlead.engine.live.transit import Done
+from fairlead.engine.live.tracing.tracer import Tracer
+from fairlead.engine.live.transit import Done, Origin
 from fairlead.engine.live.values import MOST_ITEMS, Value
 from fairlead.errors import AmbiguousNameError, ConfigError, DuplicateNameError, Fault, UnknownNameError
 from fairlead.model import Bounds, Cluster, Node
@@ -77,6 +79,7 @@ class Options:
         max_items: How many items a list may give to a map stage.
         growth: How many nodes of each kind may be asked for.
         devices: What runs the kernels of apps, where the provider makes the nodes.
+        log_bytes: What the lines of functions take of the disk at most.
     """
 
     policy: PolicyChoice | None = None
@@ -96,6 +99,7 @@ class Options:
     record_bytes: int = 256 << 20
     is_restart: bool = False
     max_items: int = MOST_ITEMS
+    log_bytes: int = MOST_BYTES
     growth: Mapping[str, Bounds] = field(default_factory=dict)
     devices: DeviceChoice = field(default_factory=DeviceChoice)
     apps: tuple[Path, ...] = field(default=())
@@ -122,6 +126,7 @@ class Host:
         clock: Where instants come from.
         values: Where their data lies; None for this machine.
         store: What this gateway keeps itself; by default it makes one.
+        tracer: See `Runtime`; closed with the host.
     """
 
     def __init__(
@@ -134,7 +139,9 @@ class Host:
         clock: Clock = REAL,
         values: Values | None = None,
         store: Store | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._broken = broken
         self._clock = clock
         self._state = state
@@ -151,6 +158,7 @@ class Host:
                 limits=options.limits,
                 gpus=options.gpus,
                 folder=state / "kernels",
+                logs=LogFolder(state / LOGS, options.log_bytes),
                 log=log,
             )
         self._finder = DeviceFinder(state / "kernels" / "cache", options.devices, log)
@@ -202,11 +210,18 @@ class Host:
         budget_usd: float | None = None,
         done: Done,
         late_limit_s: float | None = None,
+        origin: Origin | None = None,
     ) -> Ticket:
         """Take a request. See `Runtime.submit`; UnknownNameError if there is no such workflow."""
         deployment, name = self._find(workflow)
         request = deployment.runtime.submit(
-            name, value, deadline_s=deadline_s, budget_usd=budget_usd, done=done, late_limit_s=late_limit_s
+            name,
+            value,
+            deadline_s=deadline_s,
+            budget_usd=budget_usd,
+            done=done,
+            late_limit_s=late_limit_s,
+            origin=origin,
         )
         return Ticket(deployment.runtime.manifest.name, deployment.generation, request)
 
@@ -392,6 +407,8 @@ class Host:
         self._former.clear()
         await self._shared.close()
         self._store.close()
+        if self._tracer is not None:
+            await asyncio.to_thread(self._tracer.close)
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -399,7 +416,7 @@ class Host:
         manifest = source.snapshot.manifest
         scenario = await asyncio.to_thread(self._scenario, source)
         self._shared.declare(scenario.cluster.nodes)
-        code = AppCode(str(source.file), source.file.name)
+        code = AppCode(str(source.file), source.file.name, source.snapshot.requirements, manifest.name)
         instances = Instances(
             self._shared, self._values, code, generation, self._log, max_items=self._options.max_items
         )
@@ -419,6 +436,7 @@ class Host:
                 is_timed=self._options.times_decisions,
                 seat=self._seat(manifest.name, generation, scenario),
                 clock=self._clock,
+                tracer=self._tracer,
             )
             try:
                 await runtime.open(is_patient=self._options.is_restart and not self.is_ready)
@@ -539,7 +557,10 @@ class Host:
             workflows=runtime.tally.workflows(runtime.now, runtime.open_by_workflow()),
             functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(), runtime.caches(), runtime.usage),
             nodes=runtime.tally.nodes(
-                {} if watch is None else watch.means(), self._whole(), self._shared.drains.stages()
+                {} if watch is None else watch.means(),
+                self._whole(),
+                self._shared.drains.stages(),
+                {node.name: node.devices for node in self._shared.inventory.nodes},
             ),
             monitor=None if provider is None else MonitorStatus(provider=provider, overhead=overhead),
         )

@@ -37,7 +37,8 @@ from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
 from fairlead.engine.live.sharing import Seat
 from fairlead.engine.live.status import CacheStatus
 from fairlead.engine.live.tally import Tally
-from fairlead.engine.live.transit import Done, OpenRequest, Transit
+from fairlead.engine.live.tracing.tracer import Tracer
+from fairlead.engine.live.transit import Done, OpenRequest, Origin, Transit
 from fairlead.engine.live.values import LOST_INPUT, MOST_ITEMS, Ending, Outcome, Result, Value
 from fairlead.engine.live.warmup import WarmUp
 from fairlead.engine.live.watch import NodeWatch
@@ -89,6 +90,7 @@ class Runtime:
         is_timed: Whether the CPU time of every decision is recorded.
         seat: Its place in a cluster that other apps use too; None for a cluster of its own.
         clock: Where instants come from.
+        tracer: Takes the traces of requests; None to trace none.
     """
 
     def __init__(
@@ -107,7 +109,9 @@ class Runtime:
         is_timed: bool = False,
         seat: Seat | None = None,
         clock: Clock = REAL,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._broken = broken
         self._clock = clock
         self._monotonic = clock.now
@@ -115,6 +119,7 @@ class Runtime:
         self._watch: NodeWatch | None = None
         self._signals_at = inf  # when the controller is next told what was seen
         self.manifest = manifest
+        self._name = f"{manifest.name}-{instances.generation}"  # begins the names of its requests
         self.scenario = scenario
         self._instances = instances
         self._seat = seat
@@ -294,11 +299,13 @@ class Runtime:
         budget_usd: float | None,
         done: Done,
         late_limit_s: float | None = None,
+        origin: Origin | None = None,
     ) -> int:
         """Take in a request, and say which number it has. `done` is called once, later, however it ends.
 
         With `late_limit_s` somebody waits for the answer: the request is dropped that long after its deadline, and at
         its deadline if it cannot run. Without, it waits while a function of its workflow is held at zero instances.
+        `origin` is what its caller said; its id is that of the answer where it has none of its own.
 
         Raises:
             InputError: The workflow maps over its input, which is no list or too long.
@@ -318,7 +325,14 @@ class Runtime:
         id = self._next_request
         self._next_request = id + 1
         request = Request(id, workflow, now, now + deadline_s, budget_usd)
-        state = OpenRequest(request, route, value, items, done)
+        name = f"{self._name}-{id}"
+        if origin is None:
+            origin = Origin(name)
+        else:
+            origin = Origin(origin.id or name, origin.trace, name if origin.id else None)
+        state = OpenRequest(request, route, value, items, done, origin)
+        if self._tracer is not None:
+            state.trace = self._tracer.begin(origin.trace, now)
         self.tally.arrived(workflow)
         if late_limit_s is None and self._obstacles.held_at_zero(workflow) is not None:
             self._parked[id] = state, items, has_own_deadline
@@ -623,7 +637,10 @@ class Runtime:
         for event in events:
             if type(event) is ev.Arrived:
                 id = event.request.id
-                self._open[id].core = controller.requests.get(id)
+                state = self._open[id]
+                state.core = controller.requests.get(id)
+                if state.trace is not None:
+                    state.trace.decided(self.now)
         act = self._act
         for effect in effects:
             act[type(effect)](effect)
@@ -715,9 +732,9 @@ class Runtime:
         self._resize(effect.instance, effect.configuration.vcpus)
         predicted_s = self.tally.predict_s(effect.function, effect.configuration, effect.node)
         # Its time counts from the decision, as policies plan it: what the loop does before the batch is sent is part.
-        keys, inputs = self._transit.begin(effect, instance.start, instance.cold_s, effect.at, predicted_s)
+        keys, inputs, about = self._transit.begin(effect, instance.start, instance.cold_s, effect.at, predicted_s)
         if inputs:
-            self._instances.run(effect.batch, effect.instance, keys, inputs)
+            self._instances.run(effect.batch, effect.instance, keys, inputs, about)
         else:  # all of them ended while the instance started
             self.finished(effect.batch, (), 0.0)
 
@@ -778,10 +795,13 @@ class Runtime:
             wait_s=state.wait_s,
             cold_s=state.cold_s,
             run_s=state.run_s,
+            traceback=state.traceback if outcome == "failed" else None,
         )
         self._transit.leave(state, value)
         if self._predictions is not None:
             self._predictions.forget(request.id)
+        if state.trace is not None and self._tracer is not None:
+            self._tracer.put(state.trace.ended(ending, state.origin.id))
         state.done(ending)  # before the books are closed: somebody waits for it
         self.tally.ended(ending)
         if not self._open:

@@ -87,9 +87,10 @@ class FunctionStatus(msgspec.Struct, frozen=True, kw_only=True):
     notes: Mapping[str, float] = {}  # of its scaler, as of the last control period
     cache: CacheStatus | None = None  # where it has one
     gpus: tuple[GpuStatus, ...] = ()  # of each instance that has a share of one
+    transfer_s: float = 0.0  # that its batches waited for inputs of other nodes, in all
 
 
-class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
+class AcceleratorStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One accelerator of a node. `used_vgpus` are those that instances of this app hold, idle ones included."""
 
     name: str
@@ -99,10 +100,10 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_lost: bool = False
 
 
-def device_status(device: Device, used_vgpus: float = 0.0) -> DeviceStatus:
+def accelerator_status(device: Device, used_vgpus: float = 0.0) -> AcceleratorStatus:
     """How an accelerator is shown."""
     vgpus = 0.0 if device.is_lost else device.vgpus
-    return DeviceStatus(
+    return AcceleratorStatus(
         name=device.name or "GPU", shared=shared(device), vgpus=vgpus, used_vgpus=used_vgpus, is_lost=device.is_lost
     )
 
@@ -122,7 +123,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     speed: float = 1.0
     pressure: float | None = None  # share of it that others take
     signals: Mapping[str, float] = {}  # the mean of the last samples: the seven counters, and all else that is known
-    devices: tuple[DeviceStatus, ...] = ()
+    accelerators: tuple[AcceleratorStatus, ...] = ()
 
 
 class NodeSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +138,7 @@ class NodeSummary(msgspec.Struct, frozen=True, kw_only=True):
     memory_gb: float | None
     speed: float
     state: str
-    devices: list[DeviceStatus] = []
+    accelerators: list[AcceleratorStatus] = []
 
 
 class NodeList(msgspec.Struct, frozen=True):

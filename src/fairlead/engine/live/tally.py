@@ -1,7 +1,7 @@
 """What the runtime counts of itself: totals, and the last seconds."""
 
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from math import isfinite
 
@@ -17,11 +17,11 @@ from fairlead.engine.live.status import (
     GpuStatus,
     NodeStatus,
     WorkflowStatus,
-    device_status,
+    accelerator_status,
 )
 from fairlead.engine.live.transit import Batch
 from fairlead.engine.live.values import Ending
-from fairlead.model import Configuration
+from fairlead.model import Configuration, Device
 from fairlead.monitor import COUNTERS, Signals
 
 RECENT_S = 10.0
@@ -42,10 +42,11 @@ class _WorkflowTally:
 
 
 class _FunctionTally:
-    __slots__ = ("batches", "invocations", "observed_s", "predicted_s", "sizes")
+    __slots__ = ("batches", "invocations", "observed_s", "predicted_s", "sizes", "transfer_s")
 
     def __init__(self) -> None:
         self.batches = self.invocations = 0
+        self.transfer_s = 0.0
         self.predicted_s: float | None = None
         self.observed_s: float | None = None
         self.sizes: deque[int] = deque(maxlen=64)
@@ -98,6 +99,7 @@ class Tally:
         invocations = batch.effect.invocations
         size = len(invocations)
         tally = self._functions[batch.effect.function]
+        tally.transfer_s += transfer_s
         tally.batches += 1
         tally.invocations += size
         tally.predicted_s, tally.observed_s = batch.predicted_s, work_s
@@ -191,6 +193,7 @@ class Tally:
                 notes=notes.get(name, {}),
                 cache=caches.get(name),
                 gpus=tuple(gpus[name]),
+                transfer_s=tally.transfer_s,
             )
             for name, tally in self._functions.items()
         )
@@ -220,17 +223,19 @@ class Tally:
         seen: Mapping[str, Signals] = {},
         whole: Mapping[str, float] | None = None,
         states: Mapping[str, str] = {},
+        offered: Mapping[str, Sequence[Device]] = {},
     ) -> tuple[NodeStatus, ...]:
         """Every node now, with what the monitor sees of it; `whole` has the vCPUs of those that apps share.
 
-        `states` says of nodes that are being drained how far they are.
+        `states` says of nodes that are being drained how far they are, `offered` which accelerators nodes offer now:
+        the controller keeps one that is in use as it was.
         """
         whole = whole or {}
         counts = dict.fromkeys(self._controller.nodes, 0)
-        used = {node.name: [0] * len(node.devices) for node in self._controller.nodes.values()}
+        used: dict[str, Counter[int]] = {name: Counter() for name in self._controller.nodes}
         for instance in self._controller.pool.instances.values():
             counts[instance.node.name] += 1
-            if instance.device is not None and instance.device.index < len(used[instance.node.name]):
+            if instance.device is not None:
                 used[instance.node.name][instance.device.index] += instance.flavour.vgpus
         view = self._controller.view
         return tuple(
@@ -246,9 +251,9 @@ class Tally:
                 speed=node.speed,
                 pressure=seen[node.name].extras.get("pressure") if node.name in seen else None,
                 signals=_known(seen[node.name]) if node.name in seen else {},
-                devices=tuple(
-                    device_status(device, vgpus / 1000)
-                    for device, vgpus in zip(node.devices, used[node.name], strict=True)
+                accelerators=tuple(
+                    accelerator_status(device, used[node.name][number] / 1000)
+                    for number, device in enumerate(offered.get(node.name, node.devices))
                 ),
             )
             for node in view.nodes

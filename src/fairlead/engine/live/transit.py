@@ -6,19 +6,36 @@ dropped or cancelled, keeps its values until that instance is done.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from math import inf
 
+import msgspec
+
+from fairlead.app.current import About
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
 from fairlead.engine.core.progress import RequestState
 from fairlead.engine.live.contracts import Values
 from fairlead.engine.live.routes import Outputs, Route
 from fairlead.engine.live.store import INLINE_BYTES, names
+from fairlead.engine.live.tracing.request import RequestTrace
 from fairlead.engine.live.values import MOST_ITEMS, Ending, Result, Value, check_items, reference, split
 from fairlead.model import Invocation, Request
 
 Done = Callable[[Ending], None]
 
 _WELL = ev.Outcome()
+_MOST_TRACEBACK = 8000  # characters
+
+
+class Origin(msgspec.Struct, frozen=True, gc=False):
+    """Where a request is from: the id by which its caller knows it, the caller's `traceparent`, and its other name.
+
+    `run` names it in the records of the run, where that is not `id`.
+    """
+
+    id: str = ""
+    trace: str | None = None
+    run: str | None = None
 
 
 class OpenRequest:
@@ -31,16 +48,22 @@ class OpenRequest:
         "given",
         "items",
         "lost",
+        "origin",
         "outputs",
         "request",
         "route",
         "run_s",
         "running",
+        "trace",
+        "traceback",
         "wait_s",
     )
 
-    def __init__(self, request: Request, route: Route, given: Value, items: int, done: Done) -> None:
+    def __init__(
+        self, request: Request, route: Route, given: Value, items: int, done: Done, origin: Origin = Origin()
+    ) -> None:
         self.request = request
+        self.origin = origin
         self.route = route
         self.given = given
         self.done = done
@@ -49,7 +72,16 @@ class OpenRequest:
         self.lost: set[tuple[str, int]] = set()  # outputs that cannot be read, and may be made again
         self.running = 0  # invocations that an instance has in hand
         self.core: RequestState | None = None  # the controller's own account, once it has one
+        self.trace: RequestTrace | None = None
+        self.traceback: str | None = None  # of the last stage that failed
         self.wait_s = self.cold_s = self.run_s = 0.0
+
+    def about(self, invocation: Invocation, effect: fx.RunBatch, start: float, cold_s: float, now: float) -> About:
+        """What an instance is told of one of its invocations, which begins now."""
+        origin, left_s, trace = self.origin, self.request.deadline - now, self.origin.trace
+        if self.trace is not None:
+            trace = self.trace.begins(invocation, effect, start, cold_s, now)
+        return About(origin.id, left_s if left_s < inf else None, invocation.attempt, trace, origin.run)
 
     def answer(self) -> Value:
         """What it is answered with, once every stage is done."""
@@ -109,10 +141,11 @@ class Transit:
 
     def begin(
         self, effect: fx.RunBatch, start: float, cold_s: float, now: float, predicted_s: float
-    ) -> tuple[list[str], list[Value]]:
-        """A batch begins: its stages and inputs, of the requests that are still open."""
+    ) -> tuple[list[str], list[Value], list[About]]:
+        """A batch begins: its stages, its inputs and what instances are told of them; of requests that are open."""
         keys: list[str] = []
         inputs: list[Value] = []
+        about: list[About] = []
         members = []
         for place, invocation in enumerate(effect.invocations):
             state = self.open.get(invocation.request)
@@ -126,7 +159,7 @@ class Transit:
             keys.append(route.keys[invocation.stage])
             inputs.append(route.argument(invocation.stage, invocation.item, state.given, state.outputs, state.items))
         self._batches[effect.batch] = Batch(effect, members, now, cold_s, predicted_s)
-        return keys, inputs
+        return keys, inputs, about
 
     def finish(
         self, batch: int, results: Sequence[Result], now: float, transfer_s: float = 0.0
@@ -147,6 +180,10 @@ class Transit:
         for place, result in zip(running.members, results, strict=True):
             outcomes[place] = self._keep(invocations[place], result, elapsed_s)
         transfer_s = min(transfer_s, elapsed_s)
+        for place, result in zip(running.members, results, strict=True):
+            state = self.open.get(invocations[place].request)
+            if state is not None and state.trace is not None:
+                state.trace.finished(invocations[place], now, transfer_s, result.error)
         return running, ev.Finished(batch, elapsed_s - transfer_s, transfer_s, tuple(outcomes))
 
     def argument(self, invocation: Invocation) -> Value:
@@ -193,6 +230,7 @@ class Transit:
     def _take(self, state: OpenRequest, invocation: Invocation, result: Result) -> ev.Outcome:
         """Let a result be the output of its stage."""
         if not result.ok:
+            state.traceback = result.traceback and result.traceback[:_MOST_TRACEBACK]
             return self._failed(state, result)
         stage = state.route.stages[invocation.stage]
         if stage.splits:  # the worker sees to both; a broken one must not do harm

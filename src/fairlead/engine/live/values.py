@@ -63,6 +63,7 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     items: int = 1
     error: str | None = None
     lost_at: str = ""
+    traceback: str | None = None  # of an error that the function raised
 
 
 class Reference(NamedTuple):
@@ -110,6 +111,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     wait_s: float = 0.0  # over all its invocations
     cold_s: float = 0.0
     run_s: float = 0.0
+    traceback: str | None = None  # of the function that failed
 
     @property
     def cause(self) -> str | None:

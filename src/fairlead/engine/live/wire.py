@@ -11,6 +11,7 @@ from struct import Struct
 
 import msgspec
 
+from fairlead.app.current import About
 from fairlead.engine.live.values import MOST_ITEMS, Result, Value
 
 MOST_BYTES = 1 << 28  # of one frame; large values do not travel in frames
@@ -30,12 +31,16 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Run these: one "workflow/stage" and one input per invocation. `generation` is given back in the answer."""
+    """Run these: one "workflow/stage" and one input per invocation. `generation` is given back in the answer.
+
+    `about` has what the function may know of each; empty where no request asked for it.
+    """
 
     batch: int
     stages: Sequence[str]
     inputs: Sequence[Value]
     generation: int = 0
+    about: Sequence[About] = ()
 
 
 class Dial(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -15,7 +15,7 @@ from fairlead.policy.fairlead.roster import Roster
 
 _FOLLOW = 0.12  # weight of the newest batch in the pace of its node
 _MOST_SLOWDOWN = 0.7  # a run is not started beside others that would make it take this share longer, or more
-_WORTH_MOVING_FOR = 0.05  # shorter transfers, relative to the run, are not avoided: the emptiest node is as good
+_WORTH_MOVING_FOR = 0.1  # shorter transfers, relative to the run, are not avoided: the emptiest node is as good
 _PRIOR = 20.0  # observations that the declared sensitivity counts for
 _FORGET = 0.99
 

@@ -15,7 +15,7 @@ export class Refused extends Error {
 }
 
 async function open(path, { method = "GET", body, signal } = {}) {
-  const headers = {};
+  const headers = { accept: "application/json, text/event-stream" };
   if (token.get()) headers.authorization = `Bearer ${token.get()}`;
   if (body !== undefined) headers["content-type"] = "application/json";
   const answer = await fetch(path, { method, headers, signal, cache: "no-store", body: body && JSON.stringify(body) });

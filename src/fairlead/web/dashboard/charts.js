@@ -85,9 +85,9 @@ export function TimeChart({ title, times, lines, format, stack = false, marks = 
             ctx.lineWidth = devicePixelRatio;
             ctx.setLineDash([5 * devicePixelRatio, 4 * devicePixelRatio]);
             ctx.beginPath(); ctx.moveTo(bbox.left, y); ctx.lineTo(bbox.left + bbox.width, y); ctx.stroke();
-            ctx.textAlign = "left"; ctx.textBaseline = "alphabetic";
+            ctx.textAlign = "right"; ctx.textBaseline = "alphabetic";
             ctx.font = `${11 * devicePixelRatio}px system-ui`;
-            ctx.fillText(mark.label, bbox.left + 6 * devicePixelRatio, y - 5 * devicePixelRatio);
+            ctx.fillText(mark.label, bbox.left + bbox.width - 4 * devicePixelRatio, y - 5 * devicePixelRatio);
             ctx.restore();
           }
         }],

@@ -45,6 +45,6 @@ export function Logs({ chosen }) {
       <label>Function <select value=${name} onChange=${(event) => narrow(event.target.value)}><option value="">all</option>${(app?.functions ?? []).map((one) => html`<option>${one.name}</option>`)}</select></label>
       <label>Request <input value=${request} onInput=${(event) => find(event.target.value)} placeholder="any" size="16" /></label><button type="submit">Find</button></form></div>
     <div class="log" ref=${box} tabindex="0" role="log" aria-live="off" aria-label="Lines" onScroll=${(event) => { const { scrollTop, clientHeight, scrollHeight } = event.currentTarget; isAtEnd.current = scrollTop + clientHeight > scrollHeight - 30; }}>
-      ${found.map((line) => html`<div class=${line.stream === "stderr" || /error|critical/i.test(line.level ?? "") ? "poor" : ""}><time>${clock(line.t)}</time><b>${line.function}</b><span>${line.text}</span></div>`)}
+      ${found.map((line) => html`<div class=${line.stream === "stderr" || /error|critical/i.test(line.level ?? "") ? "poor" : ""}><time>${clock(line.t)}</time><b>${line.function}</b><span>${line.text}</span>${[line.request ?? []].flat().slice(0, 2).map((id) => html`<button class="link id" type="button" title="Only the lines of this request" onClick=${() => { find(id); ask(id); }}>${id}</button>`)}</div>`)}
       ${found.length ? "" : html`<p class="note">${state === "open" ? "Nothing yet." : state === "connecting" ? "Connecting …" : state === "ended" ? "The gateway has ended the stream." : state}</p>`}</div></section>`;
 }

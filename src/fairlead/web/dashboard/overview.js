@@ -80,7 +80,20 @@ function Detail({ name }) {
     <section><div class="head"><h2>Stages</h2><${Key} /></div><p class="note">Means of the last ten seconds. The bars are to one scale.</p>
       <${Graph} workflow=${spec} now=${stages} functions=${app.functions} />
       <details><summary>As a table</summary><${StageTable} workflow=${spec} now=${stages} functions=${app.functions} /></details></section>
-    <${Refusals} name=${name} />`;
+    <${Refusals} name=${name} />
+    <${Call} name=${name} />`;
+}
+
+// How to call a workflow from a shell.
+function Call({ name }) {
+  const [example, show] = useState("");
+  useEffect(() => {
+    ask("/").then((home) => {
+      const app = home.apps?.find((one) => one.name === name.split(".")[0]);
+      show(app?.workflows.find((one) => name === `${app.name}.${one.name}`)?.example ?? "");
+    }, () => {});
+  }, [name]);
+  return example ? html`<section><h2>Call it</h2><pre><code>${example}</code></pre></section>` : "";
 }
 
 const Figure = ({ label, value, note, mood = "" }) => html`<div class="figure"><dt>${label}</dt><dd class=${mood}>${value}</dd><dd class="note">${note}</dd></div>`;

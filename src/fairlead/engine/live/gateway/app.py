@@ -7,7 +7,7 @@ from functools import cache
 from typing import TypeVarTuple
 
 from fairlead.engine.live.callbacks import CallbackRefusedError, Courier
-from fairlead.engine.live.gateway import apps, asynchronous, calls, dashboard, health, inference, nodes, openfaas
+from fairlead.engine.live.gateway import apps, asynchronous, calls, dashboard, health, inference, logs, nodes, openfaas
 from fairlead.engine.live.gateway.analyses import Analyses
 from fairlead.engine.live.gateway.auth import Guard
 from fairlead.engine.live.gateway.endpoints import Endpoint, Router, is_plain_path
@@ -23,6 +23,7 @@ from fairlead.engine.live.gateway.replies import Reply
 from fairlead.engine.live.gateway.runner import Runner
 from fairlead.engine.live.gateway.served import Served
 from fairlead.engine.live.gateway.settings import Settings
+from fairlead.engine.live.logs.folder import LOGS, LogFolder
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *calls.ENDPOINTS,
@@ -33,6 +34,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *openfaas.ENDPOINTS,
     *health.ENDPOINTS,
     *dashboard.ENDPOINTS,
+    *logs.ENDPOINTS,
 )
 
 Ts = TypeVarTuple("Ts")
@@ -58,6 +60,7 @@ class Gateway:
         self.runner = runner
         self.meter = meter
         self.deploying = asyncio.Lock()
+        self.logs = logs.Followers(LogFolder(settings.state / LOGS), settings.max_log_followers)
         self.document, self.page, self._router = _of_endpoints()
         self._courier = courier
         self.guard = Guard(settings.token)

@@ -1,5 +1,6 @@
 """The dashboard: its page, and what the page asks for."""
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs
 
@@ -100,13 +101,26 @@ async def events(gateway: "Gateway", exchange: Exchange) -> Reply:
     return Reply(200, b"", _FRESH, _EVENTS, gateway.hub.listen)
 
 
+def _end_with_client(exchange: Exchange) -> None:
+    """Let the work for a client end if it leaves."""
+    task = asyncio.current_task()
+    if exchange.connection is not None and task is not None:
+        exchange.connection.on_lost = lambda: _cancel(task)
+
+
+def _cancel(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+
+
 async def story(gateway: "Gateway", exchange: Exchange) -> Reply:
     """The story of a request."""
+    _end_with_client(exchange)
     return Reply(200, await gateway.analyses.story(exchange.names[0]), _FRESH)
 
 
 async def replays(gateway: "Gateway", exchange: Exchange) -> Reply:
     """The last part of a run, under other policies."""
+    _end_with_client(exchange)
     question = read_json(exchange, _questions)
     app = find_app(gateway, question.app)
     known = policy_names()

@@ -216,7 +216,7 @@ def _of_gpus(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
     )
     for app in apps:
         for node in app.nodes:
-            for number, device in enumerate(node.devices):
+            for number, device in enumerate(node.accelerators):
                 offered.add_metric((app.name, node.name, str(number)), device.vgpus)
                 used.add_metric((app.name, node.name, str(number)), device.used_vgpus)
         for function in app.functions:
@@ -255,6 +255,9 @@ def _of_functions(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
     instances = GaugeMetricFamily("fairlead_instances", "Instances by state.", labels=(*labels, "state"))
     batches = CounterMetricFamily("fairlead_batches", "Batches that ran.", labels=labels)
     invocations = CounterMetricFamily("fairlead_invocations", "Invocations that ran.", labels=labels)
+    transfer = CounterMetricFamily(
+        "fairlead_transfer_seconds", "Time that batches waited for inputs from other nodes.", labels=labels
+    )
     size = GaugeMetricFamily(
         "fairlead_recent_batch_size", "Invocations per batch, over the last 64 batches.", labels=labels
     )
@@ -274,6 +277,7 @@ def _of_functions(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
                 instances.add_metric((*label, state), getattr(function, state))
             batches.add_metric(label, function.batches)
             invocations.add_metric(label, function.invocations)
+            transfer.add_metric(label, function.transfer_s)
             _add(size, label, function.recent_batch_size)
             _add(predicted, label, function.predicted_s)
             _add(observed, label, function.observed_s)
@@ -286,7 +290,7 @@ def _of_functions(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
             held.add_metric(label, function.vcpus)
             if function.cpu_s is not None:
                 used.add_metric(label, function.cpu_s)
-    yield from (queue, instances, batches, invocations, size, predicted, observed, ratio)
+    yield from (queue, instances, batches, invocations, transfer, size, predicted, observed, ratio)
     yield from (replicas, size_of_each, noted, held, used)
 
 

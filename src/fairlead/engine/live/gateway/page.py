@@ -47,6 +47,9 @@ def _endpoint(endpoint: Endpoint) -> str:
     errors = ", ".join(str(status) for status in sorted(endpoint.errors))
     if errors:
         rows.append(f"<tr><td class='quiet'>errors</td><td class='quiet'>{errors}</td></tr>")
+    if endpoint.query:
+        names = ", ".join(name for name, _, _ in endpoint.query)
+        rows.append(f"<tr><td class='quiet'>query</td><td class='quiet'>{escape(names)}</td></tr>")
     if endpoint.headers:
         rows.append(
             f"<tr><td class='quiet'>headers</td><td class='quiet'>{escape(', '.join(endpoint.headers))}</td></tr>"

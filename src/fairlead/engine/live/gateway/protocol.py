@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
 from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 import httptools
 
+from fairlead.engine.live.gateway.access import AccessLog
 from fairlead.engine.live.gateway.connections import Connections
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.heads import check_head, request_target
@@ -347,6 +349,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _work(self, exchange: Exchange) -> None:
         """Take a request up."""
+        if self._connections.access is not None:
+            exchange.began = perf_counter()
         self._current = exchange
         self.expires_at = inf
         if exchange.reply is not None:
@@ -488,7 +492,15 @@ class HttpConnection(asyncio.Protocol):
         if exchange.method != "HEAD":
             parts.append(body)
         connections.census.answered(status)
+        if connections.access is not None:
+            self._note_access(connections.access, exchange, status, len(body))
         self._write(b"".join(parts))
+
+    def _note_access(self, access: AccessLog, exchange: Exchange, status: int, size: int) -> None:
+        now = perf_counter()
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        place = str(peer[0]) if isinstance(peer, tuple) else "-"
+        access.note(exchange, place, status, size, (now - exchange.began) * 1e3 if exchange.began else 0.0)
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:

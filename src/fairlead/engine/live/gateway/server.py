@@ -52,6 +52,8 @@ async def serve(
         intake = Intake(host, Inbox(settings.max_open), Tallies(), settings)
         runner = Runner(journal, intake, settings.max_async)
         connections = Connections(settings)
+        if connections.access is not None:
+            connections.access.open()
         meter = Meter(intake, runner, connections.census, connections.__len__, courier.stats)
         gateway = Gateway(host, settings, intake, runner, courier, meter)
         loop = asyncio.get_running_loop()
@@ -72,11 +74,14 @@ async def serve(
             for server in servers:
                 server.close()
             gateway.hub.close()
+            gateway.logs.close()
             connections.close_idle()
             await connections.emptied(_LAST_ANSWERS_S)
             for watch in watches:
                 watch.cancel()
             await asyncio.gather(*watches, return_exceptions=True)
+            if connections.access is not None:
+                connections.access.close()
     finally:
         await journal.close()
 

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.engine.live.gpus.choice import PIPES, VISIBLE
 from fairlead.engine.live.gpus.found import Gpu
-from fairlead.model import Device
+from fairlead.model import Device, Sharing
 from fairlead.model.mig import mig_layout
 
 PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -58,16 +58,21 @@ def device_of(gpu: Gpu, vgpus: float, *, is_mps: bool) -> Device:
                 "its compute mode lets one process use it at a time; start the MPS daemon, or set the mode with: "
                 f"nvidia-smi -i {gpu.index} -c DEFAULT"
             )
-        return Device(
-            vgpus=vgpus, memory_gb=memory_gb, sharing="mps" if is_mps else "time", name=name, runs="functions"
-        )
+        sharing: Sharing = "mps" if is_mps else "time"
+        return Device(vgpus=vgpus, memory_gb=memory_gb, sharing=sharing, serves="functions", name=name)
     sizes = tuple(sorted((part.vgpus for part in gpu.slices), reverse=True))
     if not sizes:
         raise ValueError("it is under MIG without any MIG instance; make some with: nvidia-smi mig -cgi ... -C")
     if mig_layout(sizes) is None:
         raise ValueError(f"MIG instances of {', '.join(map(str, sizes))} slices do not lie beside each other")
     return Device(
-        vgpus=7, memory_gb=memory_gb, sharing="mig", partition=sizes, is_fixed=True, name=name, runs="functions"
+        vgpus=7,
+        memory_gb=memory_gb,
+        sharing="mig",
+        partition=sizes,
+        is_fixed=True,
+        serves="functions",
+        name=name,
     )
 
 

@@ -51,7 +51,7 @@ class KernelHost:
         """Let the devices of nodes be used; those that are there already stay."""
         for node in nodes:
             for index, device in enumerate(node.devices):
-                if device.runs == "kernels" and (node.name, index) not in self._devices:
+                if device.serves == "kernels" and (node.name, index) not in self._devices:
                     self._devices[node.name, index] = LiveDevice(node.name, index, device, self._folder, self._log)
 
     def has(self, key: str) -> bool:

@@ -186,9 +186,15 @@ class Brought(msgspec.Struct, frozen=True, array_like=True, tag=10):
     error: str = ""
 
 
+class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """Lines that instances of the agent wrote: whole ones, as `logs/lines.py` packs them."""
+
+    lines: bytes
+
+
 First = Hello | Attach | Read
 ToAgent = Welcome | Refused | Start | Stop | Resize | Beat | Piece | Release | Forget | Share | Bring | Leave
-FromAgent = Gone | ResizeRefused | Beating | Fetch | Said | Changed | Shared | Brought
+FromAgent = Gone | ResizeRefused | Beating | Fetch | Said | Changed | Shared | Brought | Wrote
 
 first: msgspec.msgpack.Decoder[First] = msgspec.msgpack.Decoder(First)
 to_agent: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)

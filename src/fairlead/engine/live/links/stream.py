@@ -135,7 +135,7 @@ class StreamLink:
         if self._is_there is not None and (lost := self._lost(batch, self._is_there)) is not None:
             asyncio.get_running_loop().call_soon(self._fail, batch, lost, self.generation)
             return
-        self._send(frame(Batch(batch.batch, batch.stages, batch.inputs, self.generation)))
+        self._send(frame(Batch(batch.batch, batch.stages, batch.inputs, self.generation, batch.about)))
         self._asked.note(batch)
 
     def heard(self, body: bytes) -> None:

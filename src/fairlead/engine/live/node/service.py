@@ -6,10 +6,8 @@ none has come within the adoption window.
 """
 
 import asyncio
-import os
 import socket
 import ssl
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
@@ -29,6 +27,8 @@ from fairlead.engine.live.links.hub import Hub
 from fairlead.engine.live.links.messages import MOST_CONTROL_BYTES, Refused, pack
 from fairlead.engine.live.links.stream import Stream
 from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
+from fairlead.engine.live.logs.folder import LOGS, LogFolder
+from fairlead.engine.live.logs.forwarding import Forwarder
 from fairlead.engine.live.node.agent import NodeAgent
 from fairlead.engine.live.node.code import CodeFolder
 from fairlead.engine.live.node.passing import Passing
@@ -39,6 +39,7 @@ from fairlead.model import Node
 Log = Callable[[str], None]
 
 _WELCOME_LIMIT_S = 10.0
+_MOST_UNSENT = 1 << 20  # bytes on the connection, beyond which lines of instances wait
 _USAGE_EVERY = 4  # beats
 
 
@@ -48,7 +49,8 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
     `join` is the gateway's address for agents. `folder` holds the code of apps, and values that do not fit into shared
     memory. `limits` is a kind of limiter; None for the best that works here. An agent that has found no gateway for
     `leave_after_s` ends; by default it goes on dialling. `gpus` says which GPUs to offer; None for those that Ray gave
-    this process.
+    this process. `log_bytes` is what the lines of its
+    instances take on its disk at most; the gateway gets them too.
     """
 
     join: Address
@@ -60,6 +62,7 @@ class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     leave_after_s: float = inf
     gpus: GpuChoice | None = GpuChoice(gpus="none")
+    log_bytes: int = 64 << 20
 
 
 class AgentService:
@@ -87,7 +90,9 @@ class AgentService:
         self._store.home = f"@{order.node.name}@{self._address}"
         self._hub = Hub(order.token, served, log, self._store)
         self._node = order.node
-        self._agent = NodeAgent(self._ended, limits=order.limits)
+        logs = LogFolder(order.folder / LOGS, order.log_bytes)
+        self._agent = NodeAgent(self._ended, limits=order.limits, logs=logs)
+        self._forwarder = Forwarder(LogFolder(logs.path, logs.most_bytes), order.node.name, self._forward)
         self._code = CodeFolder(order.folder / "code", lambda fetch: self._say(fetch))
         self._passing = Passing(self._store, lambda message: self._say(message))
         self._specs: dict[str, InstanceSpec] = {}  # of instances that run, or wait for their code
@@ -109,19 +114,22 @@ class AgentService:
         for line in gpus.lines if gpus.devices or self._order.node.devices else ():
             self._log(line)
         self._agent = NodeAgent(self._ended, limits=self._order.limits, gpus=gpus, changed=self._changed)
-        self._node = msgspec.structs.replace(self._order.node, devices=gpus.devices)
+        others = (device for device in self._order.node.devices if device.serves == "kernels")
+        self._node = msgspec.structs.replace(self._order.node, devices=(*gpus.devices, *others))
         self._agent.add([self._node])
         serving = self._loop.create_task(self._serve())
         stopping = self._loop.create_task(stop.wait())
         leaving = self._loop.create_task(self._left.wait())
+        forwarding = self._loop.create_task(self._forwarder.run())
         try:
             await asyncio.wait((serving, stopping, leaving), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
                 serving.result()
         finally:
-            for task in (serving, stopping, leaving):
+            tasks = (serving, stopping, leaving, forwarding)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(serving, stopping, leaving, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             if self._stream is not None:
                 self._stream.close()
             await self._passing.close()
@@ -220,6 +228,14 @@ class AgentService:
                 return f"it has been silent for {self._welcome.silence_s:g} s"
         return ended.result()
 
+    def _forward(self, lines: bytes) -> bool:
+        """Send lines of instances to the gateway, unless it is not there or does not keep up."""
+        stream = self._stream
+        if stream is None or stream.backlog_bytes() > _MOST_UNSENT:
+            return False
+        stream.send(pack(control.Wrote(lines)))
+        return True
+
     def _say(self, message: control.FromAgent) -> None:
         if self._stream is not None:
             self._stream.send(pack(message))
@@ -308,10 +324,7 @@ class AgentService:
         spill = None if store.spill is None else str(store.spill)
         begin = Begin(str(code), spec.function, str(store.folder), spill, spec.max_items)
         self._leashes[spec.key] = ours
-        with theirs:
-            descriptor = theirs.fileno()
-            command = (sys.executable, "-m", "fairlead.engine.live.links.instance", str(descriptor), str(os.getpid()))
-            self._agent.start(spec, command, (descriptor,))
+        self._agent.start(spec, "fairlead.engine.live.links.instance", theirs)
         with suppress(OSError):  # it has died already
             ours.sendall(frame(dial) + frame(begin))  # its limits hold now
 

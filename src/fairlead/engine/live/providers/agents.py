@@ -29,6 +29,8 @@ from fairlead.engine.live.links.hub import Hub
 from fairlead.engine.live.links.messages import PIECE_BYTES, Attached, Read, Refused, pack
 from fairlead.engine.live.links.reading import Reader
 from fairlead.engine.live.links.stream import Stream, StreamLink
+from fairlead.engine.live.logs.folder import LogFolder
+from fairlead.engine.live.logs.forwarding import Receiver
 from fairlead.engine.live.objects import Objects
 from fairlead.engine.live.providers.carrying import CarriedLink, Carrier
 from fairlead.engine.live.spread import GATEWAY_HOME, SpreadValues
@@ -121,6 +123,7 @@ class AgentProvider:
         reading: TLS of the end that reads values from agents.
         timing: Heartbeat and adoption.
         objects: Large values go from node to node through it; None to read them from the nodes that made them.
+        logs: Where lines of instances are kept that agents send; None to drop them.
     """
 
     def __init__(
@@ -135,7 +138,9 @@ class AgentProvider:
         reading: ssl.SSLContext | None = None,
         timing: Timing = Timing(),
         objects: Objects | None = None,
+        logs: LogFolder | None = None,
     ) -> None:
+        self._logs = None if logs is None else Receiver(logs)
         store.home = GATEWAY_HOME
         self._listening = listening
         self._file = state / "agents.json"
@@ -292,6 +297,8 @@ class AgentProvider:
             await self._carrier.close()
         await self._hub.close()
         self._reader.close()
+        if self._logs is not None:
+            await self._logs.close()
 
     async def end_instances(self) -> None:
         """End every instance, and wait a little until all are gone."""
@@ -419,6 +426,9 @@ class AgentProvider:
         elif isinstance(message, control.Shared | control.Brought):
             if self._carrier is not None:
                 self._carrier.answered(agent.node.name, message, agent.home)
+        elif isinstance(message, control.Wrote):
+            if self._logs is not None:
+                self._logs.take(message.lines)
         elif isinstance(message, control.Said):
             self._log(f"node {agent.node.name}: {_plain(message.line[:_MOST_TEXT])}")
         elif isinstance(message, control.Changed) and message.node.name == agent.node.name:

@@ -296,7 +296,7 @@ class CarriedLink(StreamLink):
             known = dict(zip(wanted, copies, strict=True))
             inputs = [_at_home(value, known) for value in batch.inputs]
             self.carried(batch.batch, loop.time() - began)
-            super().run(Batch(batch.batch, batch.stages, inputs, batch.generation))
+            super().run(Batch(batch.batch, batch.stages, inputs, batch.generation, batch.about))
         except (LostValueError, ValueError) as error:
             lost_at = error.node if isinstance(error, LostValueError) else ""
             failed = Result(False, error=f"{LOST_INPUT}{error}", lost_at=lost_at)

@@ -4,9 +4,7 @@ The reference provider. Its instances end with the gateway.
 """
 
 import asyncio
-import os
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from fairlead.engine.live.kernels.link import KernelLink
 from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links.pair import PairLink
+from fairlead.engine.live.logs.folder import LogFolder
 from fairlead.engine.live.node import NodeAgent
 from fairlead.engine.live.nodes import EmulatedNodes
 from fairlead.engine.live.store import Store
@@ -38,6 +37,7 @@ class LocalProvider:
         gpus: Which GPUs to offer on the nodes that are declared; None for none.
         folder: Where constants and compiled code of kernels are kept; None where there are no kernels.
         log: Gets a line for everything worth knowing.
+        logs: Where what instances write is kept; see `NodeAgent`.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class LocalProvider:
         limits: str | None = None,
         gpus: GpuChoice | None = None,
         folder: Path | None = None,
+        logs: LogFolder | None = None,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._store = store
@@ -55,8 +56,9 @@ class LocalProvider:
         self._limits = limits
         self._choice = gpus if emulated is None else None  # a part of a machine stands for one without GPUs
         self._gpus: MachineGpus | None = None
+        self._logs = logs
         self._log = log
-        self.agent = NodeAgent(self._ended, limits=limits, is_reserved=emulated is not None)
+        self.agent = NodeAgent(self._ended, limits=limits, is_reserved=emulated is not None, logs=logs)
         self._folder = folder
         self._kernels: KernelHost | None = None  # once there are devices
         self._links: dict[str, PairLink] = {}
@@ -77,7 +79,9 @@ class LocalProvider:
         self._loop = asyncio.get_running_loop()
         if self._choice is not None:
             self._gpus = await asyncio.to_thread(MachineGpus.find, self._choice)
-            self.agent = NodeAgent(self._ended, limits=self._limits, gpus=self._gpus, changed=self._changed)
+            self.agent = NodeAgent(
+                self._ended, limits=self._limits, gpus=self._gpus, changed=self._changed, logs=self._logs
+            )
             if self._gpus.devices:
                 for line in self._gpus.lines:
                     self._log(line)
@@ -123,10 +127,7 @@ class LocalProvider:
         except OSError as error:
             self._loop.call_soon(self._reports.gone, spec.key, Exit(f"it could not be started: {error}"))
             return
-        with theirs:
-            descriptor = theirs.fileno()
-            command = (sys.executable, "-m", "fairlead.engine.live.worker", str(descriptor), str(os.getpid()))
-            self.agent.start(spec, command, (descriptor,))
+        self.agent.start(spec, "fairlead.engine.live.worker", theirs)
         spill = self._store.spill
         begin = Begin(
             spec.code.file,

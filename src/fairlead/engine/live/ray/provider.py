@@ -18,6 +18,7 @@ from fairlead.engine.live.contracts import Capabilities, Exit, InstanceSpec, Inv
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links.address import bound_address
 from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
+from fairlead.engine.live.logs.folder import LogFolder
 from fairlead.engine.live.objects import owner_id
 from fairlead.engine.live.order import RayOrder
 from fairlead.engine.live.providers.agents import AgentProvider, Timing
@@ -285,11 +286,13 @@ def ray_provider(
     limits: str | None = None,
     growable: Sequence[str] = (),
     wait_s: float = 15.0,
+    logs: LogFolder | None = None,
 ) -> RayProvider:
     """The back end for an order; agents join at `listening`, and all have the order's own certificate."""
     tls = server_context(TlsFiles(certfile=ray.certfile, keyfile=ray.keyfile))
     reading = client_context(TlsFiles(cacert=ray.certfile, is_pinned=True))
-    agents = AgentProvider(listening, token, tls, store, state, log, reading=reading, timing=Timing(wait_s=wait_s))
+    timing = Timing(wait_s=wait_s)
+    agents = AgentProvider(listening, token, tls, store, state, log, reading=reading, timing=timing, logs=logs)
     opening = messages.Open(
         address=ray.address,
         owner=owner_id(state),
