@@ -1,4 +1,4 @@
-"""Keep serverless workflows on their deadline: simulate, compare and run scheduling policies."""
+"""Serve workflows of functions within a latency objective; simulate and compare the policies that decide."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING

@@ -177,6 +177,7 @@ def test_a_function_that_fails_is_an_error_with_its_own_words(client):
     with pytest.raises(FailedError, match="no such size: 3") as failed:
         client.call("broken", 3)
     assert failed.value.attempts == 1
+    assert 'raise ValueError(f"no such size: {x}")' in failed.value.traceback
     with pytest.raises(FailedError, match="no such size: 4"):
         client.submit("broken", 4).result("300s")
 

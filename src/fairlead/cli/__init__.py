@@ -90,7 +90,7 @@ def fairlead(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Keep serverless workflows on their deadline: simulate, compare and run scheduling policies.
+    """Serve workflows of functions within a latency objective; simulate and compare the policies that decide.
 
     Start with `fairlead demo`.
     """

@@ -46,7 +46,7 @@ def explain(
         Path | None, typer.Option(metavar="FILE", help="Certificates (PEM) to trust at an https URL.")
     ] = None,
     newest_mb: Annotated[
-        int | None, typer.Option(metavar="MB", min=1, help="Read only so much at the end of the records of a long run.")
+        int | None, typer.Option(metavar="MB", min=1, help="Read only the newest MB megabytes of a long run's records.")
     ] = None,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the story as JSON; - for standard output.")

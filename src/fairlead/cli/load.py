@@ -90,7 +90,7 @@ def load(
     count: Annotated[
         int | None, typer.Option(parser=whole_number(1), metavar="N", help="The most requests in all.")
     ] = None,
-    seed: Annotated[int, typer.Option(parser=whole_number(0), metavar="K", help="Of the arrivals.")] = 0,
+    seed: Annotated[int, typer.Option(parser=whole_number(0), metavar="K", help="Seed of the random arrivals.")] = 0,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help=f"Holds the token; otherwise {TOKEN} does, if set.")
     ] = None,

@@ -14,7 +14,7 @@ from fairlead.engine.live.order import RayOrder
 from fairlead.errors import MissingExtraError
 
 RESERVE = ("node", "instance")
-"""Who reserves: each node's agent its whole share, or every instance what it uses."""
+"""What reserves resources: each node's agent its whole share, or every instance what it uses."""
 
 _CURRENT = Path("/tmp/ray/ray_current_cluster")  # where `ray start` notes the cluster of this machine
 _PORT = 8001

@@ -64,7 +64,7 @@ def replay(
         str | None, typer.Option(metavar="TIME", help="Replay and count only the requests of the last TIME, as in 5m.")
     ] = None,
     newest_mb: Annotated[
-        int | None, typer.Option(metavar="MB", min=1, help="Read only so much at the end of the records of a long run.")
+        int | None, typer.Option(metavar="MB", min=1, help="Read only the newest MB megabytes of a long run's records.")
     ] = None,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - for standard output.")

@@ -66,7 +66,7 @@ def serve(
         str | None, typer.Option(metavar="TIME", help="How often the scaler decides, such as 2s; by default 10s.")
     ] = None,
     overcommit: Annotated[
-        float | None, typer.Option(help="How many times their vCPUs the nodes promise to replicas; by default once.")
+        float | None, typer.Option(help="Replicas may hold this many times the vCPUs of a node; by default 1.")
     ] = None,
     weight: Annotated[
         list[str] | None,
@@ -75,9 +75,9 @@ def serve(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter: policy.margin_s=0.002.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; others than this machine need a token.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; one that other machines can reach needs a token.")
+    ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.", min=0, max=65535)] = 8000,
     state: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Journal and records; by default .fairlead/<first app>.")
@@ -93,7 +93,7 @@ def serve(
         typer.Option(help="How GPUs without MIG are shared: mps, time (by turns), or auto: mps if its daemon runs."),
     ] = "auto",
     vgpus_per_gpu: Annotated[
-        float, typer.Option(metavar="NUMBER", help="As how many vGPUs a GPU without MIG counts.")
+        float, typer.Option(metavar="NUMBER", help="How many vGPUs a GPU without MIG counts as.")
     ] = 7.0,
     nodes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Parts of this machine to serve on, instead of the app's own.")
@@ -149,7 +149,8 @@ def serve(
         ),
     ] = None,
     ray_reserve: Annotated[
-        str, typer.Option(help="Who reserves at Ray: node (each node its share) or instance (each what it uses).")
+        str,
+        typer.Option(help="How Ray's resources are reserved: node (one share per node) or instance (what each uses)."),
     ] = "node",
     ray_pip: Annotated[
         Path | None,
@@ -220,7 +221,7 @@ def serve(
         bool, typer.Option("--decision-times", help="Record the CPU time of every decision of the policy.")
     ] = False,
 ) -> None:
-    """Serve apps over HTTP: admit what can be in time, refuse the rest at once, and survive crashes."""
+    """Serve apps over HTTP: admit requests that can be answered in time, refuse others at once, survive crashes."""
     paths = _app_paths(apps or [], allow_deploy)
     folder = (state or STATE / (_stem(paths[0]) if paths else "apps")).resolve()
     parameters = _parameters(settings or [], policy, scaler)
