@@ -203,12 +203,12 @@ def test_a_function_knows_its_request():
     def f(x):
         return context()
 
-    first, second = call(f, [1, 2], run_of("a", "b"))
+    first, second = call(f, [1, 2], run=run_of("a", "b"))
     assert (first.id, second.id, first.batch_ids) == ("a", "b", ("a", "b"))
     assert (first.app, first.workflow, first.stage, first.attempt) == ("shop", "w", "s", 2)
     assert 4 < first.remaining_s <= 5
     assert first.trace.startswith("00-1111")
-    (endless,) = call(f, [1], run_of("a", left_s=None))
+    (endless,) = call(f, [1], run=run_of("a", left_s=None))
     assert endless.deadline == endless.remaining_s == float("inf")
 
 
@@ -221,7 +221,7 @@ def test_a_batched_function_asks_for_all_of_them():
             context()
         return contexts()
 
-    assert [one.id for one in call(f, [1, 2, 3], run_of("a", "b", "c"))] == ["a", "b", "c"]
+    assert [one.id for one in call(f, [1, 2, 3], run=run_of("a", "b", "c"))] == ["a", "b", "c"]
 
 
 def test_outside_of_a_run_the_error_says_what_to_do():

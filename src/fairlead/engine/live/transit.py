@@ -158,6 +158,7 @@ class Transit:
             route = state.route
             keys.append(route.keys[invocation.stage])
             inputs.append(route.argument(invocation.stage, invocation.item, state.given, state.outputs, state.items))
+            about.append(state.about(invocation, effect, start, cold_s, now))
         self._batches[effect.batch] = Batch(effect, members, now, cold_s, predicted_s)
         return keys, inputs, about
 
