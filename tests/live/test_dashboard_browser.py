@@ -251,3 +251,5 @@ def test_a_thousand_instances_are_shown_without_a_row_for_each(browser, tmp_path
         table.get_by_role("rowheader", name="999").wait_for()
         it.page.get_by_role("button", name="node-7", exact=True).click()
         it.page.get_by_text("25 instances shown").wait_for()
+        it.page.locator("label", has_text="Node").locator("select").select_option("node-8")
+        table.get_by_role("rowheader", name="8", exact=True).wait_for()

@@ -34,7 +34,7 @@ function Page() {
   return html`<header><div class="top">
       <a class="brand" href="#/"><img src="/ui/mark.svg" alt="" width="26" height="26" />Fairlead</a>
       <nav aria-label="Views">${Object.entries(VIEWS).map(([key, [text]]) => html`<a href=${link(key)} aria-current=${key === view ? "page" : undefined}>${text}</a>`)}</nav>
-      ${names.length > 1 ? html`<label class="which"><span class="hidden">Workflow</span><select onChange=${(event) => { location.hash = link(view, event.target.value); }}>${names.map((name) => html`<option selected=${name === chosen}>${name}</option>`)}</select></label>` : ""}
+      ${names.length > 1 ? html`<label class="which"><span class="hidden">Workflow</span><select onChange=${(event) => { location.hash = link(view, event.target.value); }}>${names.map((name) => html`<option value=${name} selected=${name === chosen}>${name}</option>`)}</select></label>` : ""}
       <${State} />
       <button class="theme" type="button" aria-label="Switch between light and dark" title="Light or dark">◐</button>
       ${live.setup?.has_token ? html`<button class="quiet" onClick=${() => { token.clear(); location.reload(); }}>Forget token</button>` : ""}

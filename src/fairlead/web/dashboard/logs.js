@@ -28,6 +28,7 @@ export function Logs({ chosen }) {
         const stream = values(`/v1/logs?${query}`, stop.signal);
         set("open");
         for await (const line of stream) {
+          if (stop.signal.aborted) return; // what had come already is of the former question
           lines = [...lines.slice(1 - MOST), line];
           timer ??= setTimeout(flush, 200);
         }
@@ -42,7 +43,7 @@ export function Logs({ chosen }) {
   if (!live.setup.has_logs) return html`<section class="empty"><h1>Logs</h1><p class="note">This gateway does not collect what functions print.</p></section>`;
   return html`<section><div class="head"><div><h1>Logs</h1><p class="facts">What functions print and log. The newest ${MOST.toLocaleString("en-US")} lines are kept on this page.</p></div>
     <form class="tools" onSubmit=${(event) => { event.preventDefault(); ask(request.trim()); }}>
-      <label>Function <select value=${name} onChange=${(event) => narrow(event.target.value)}><option value="">all</option>${(app?.functions ?? []).map((one) => html`<option>${one.name}</option>`)}</select></label>
+      <label>Function <select value=${name} onChange=${(event) => narrow(event.target.value)}><option value="">all</option>${(app?.functions ?? []).map((one) => html`<option value=${one.name}>${one.name}</option>`)}</select></label>
       <label>Request <input value=${request} onInput=${(event) => find(event.target.value)} placeholder="any" size="16" /></label><button type="submit">Find</button></form></div>
     <div class="log" ref=${box} tabindex="0" role="log" aria-live="off" aria-label="Lines" onScroll=${(event) => { const { scrollTop, clientHeight, scrollHeight } = event.currentTarget; isAtEnd.current = scrollTop + clientHeight > scrollHeight - 30; }}>
       ${found.map((line) => html`<div class=${line.stream === "stderr" || /error|critical/i.test(line.level ?? "") ? "poor" : ""}><time>${clock(line.t)}</time><b>${line.function}</b><span>${line.text}</span>${[line.request ?? []].flat().slice(0, 2).map((id) => html`<button class="link id" type="button" title="Only the lines of this request" onClick=${() => { find(id); ask(id); }}>${id}</button>`)}</div>`)}

@@ -70,8 +70,8 @@ function Instances({ app, instances, node, look }) {
   const [name, narrow] = useState("");
   const rows = instances.filter((one) => (!node || app.nodes[one[2]]?.name === node) && (!name || one[1] === name));
   return html`<section><div class="head"><h2>Instances</h2><div class="tools">
-      <label>Function <select value=${name} onChange=${(event) => narrow(event.target.value)}><option value="">all</option>${app.functions.map((one) => html`<option>${one.name}</option>`)}</select></label>
-      <label>Node <select value=${node} onChange=${(event) => look(event.target.value)}><option value="">all</option>${app.nodes.map((one) => html`<option selected=${one.name === node}>${one.name}</option>`)}</select></label></div></div>
+      <label>Function <select value=${name} onChange=${(event) => narrow(event.target.value)}><option value="">all</option>${app.functions.map((one) => html`<option value=${one.name}>${one.name}</option>`)}</select></label>
+      <label>Node <select value=${node} onChange=${(event) => look(event.target.value)}><option value="">all</option>${app.nodes.map((one) => html`<option value=${one.name} selected=${one.name === node}>${one.name}</option>`)}</select></label></div></div>
     <p class="note" role="status">${plural(rows.length, "instance")} shown</p>
     <${LongTable} label="Instances" heads=${["Instance", "Function", "Node", "State", "vCPUs", "vGPUs", "Memory", "Age"]} rows=${rows} height=${360} render=${(one) => html`<tr key=${one[0]}><th scope="row">${one[0]}</th><td>${one[1]}</td><td>${app.nodes[one[2]]?.name ?? "–"}${one[3] != null ? ` / ${one[3]}` : ""}</td>
       <td><span class=${`swatch ${COLOURS[one[4]]}`}></span>${STATES[one[4]]}</td><td>${number(one[5])}</td><td>${number(one[6])}</td><td>${one[7] ? memory(one[7]) : "–"}</td><td>${duration(one[8])}</td></tr>`} /></section>`;
@@ -107,6 +107,6 @@ function Orders({ one, nodes, order }) {
     <input type="number" min="0" max="10000" step="1" value=${count} onInput=${(event) => change(event.target.value)} aria-label=${`Instances of ${one.name}`} placeholder=${one.busy + one.idle} />
     <button type="submit" disabled=${count === ""} aria-label=${`Hold ${one.name} at this number`}>Hold</button>
     <button type="button" disabled=${!one.held} aria-label=${`Release ${one.name}`} onClick=${() => order(`${one.name}/scale`, { instances: null }, `${one.name} is the policy's again.`)}>Release</button>
-    ${nodes.length > 1 ? html`<select onChange=${(event) => choose(event.target.value)} aria-label=${`Node for ${one.name}`}>${nodes.map((each) => html`<option selected=${each.name === node}>${each.name}</option>`)}</select>
+    ${nodes.length > 1 ? html`<select onChange=${(event) => choose(event.target.value)} aria-label=${`Node for ${one.name}`}>${nodes.map((each) => html`<option value=${each.name} selected=${each.name === node}>${each.name}</option>`)}</select>
     <button type="button" aria-label=${`Move ${one.name} there`} onClick=${() => order(`${one.name}/move`, { node }, `${one.name} moves to ${node}.`)}>Move</button>` : ""}</form>`;
 }
