@@ -97,7 +97,7 @@ class Asker:
                 until = perf_counter() + seconds
 
                 async def user(client: str) -> list[tuple[str, float]]:
-                    found = []
+                    found: list[tuple[str, float]] = []
                     while perf_counter() < until:
                         took_s = await lines.ask(self._requests[client])
                         if perf_counter() < until or not found:
