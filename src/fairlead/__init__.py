@@ -4,20 +4,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fairlead.app import App, each, fork, switch
+    from fairlead.app import INPUT, App, Context, ContextError, context, contexts, each, fork, switch
+    from fairlead.client import AsyncClient, Client
     from fairlead.engine import simulate
     from fairlead.model import SLO, Cluster, Configuration, Workflow
     from fairlead.policy import Policy, make_policy
     from fairlead.workload import Scenario
 
 __all__ = [
+    "INPUT",
     "SLO",
     "App",
+    "AsyncClient",
+    "Client",
     "Cluster",
     "Configuration",
+    "Context",
+    "ContextError",
     "Policy",
     "Scenario",
     "Workflow",
+    "context",
+    "contexts",
     "each",
     "fork",
     "make_policy",
@@ -26,13 +34,20 @@ __all__ = [
 ]
 
 _HOMES = {
+    "INPUT": "fairlead.app",
     "SLO": "fairlead.model",
     "App": "fairlead.app",
+    "AsyncClient": "fairlead.client",
+    "Client": "fairlead.client",
     "Cluster": "fairlead.model",
     "Configuration": "fairlead.model",
+    "Context": "fairlead.app",
+    "ContextError": "fairlead.app",
     "Policy": "fairlead.policy",
     "Scenario": "fairlead.workload",
     "Workflow": "fairlead.model",
+    "context": "fairlead.app",
+    "contexts": "fairlead.app",
     "each": "fairlead.app",
     "fork": "fairlead.app",
     "make_policy": "fairlead.policy",

@@ -157,12 +157,12 @@ def test_code_that_cannot_be_a_function_is_refused(app):
         app.function(stream)
     with pytest.raises(ValueError, match="the name of a function must be"):
         app.function(lambda x: x)  # it has no name
-    with pytest.raises(ValueError, match=re.escape("function 'pair' must take one argument; it is pair(a, b).")):
+    with pytest.raises(ValueError, match=re.escape("function 'pair' must take one argument; it is pair(a, b, /).")):
         app.function(name="pair")(_named_pair())
 
 
 def _named_pair():
-    def pair(a, b):
+    def pair(a, b, /):
         return a, b
 
     return pair

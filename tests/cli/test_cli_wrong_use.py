@@ -104,7 +104,7 @@ def test_bad_scenario_ends_the_process_with_two(folder):
         (("load", "http://127.0.0.1:1/x", "--rate", "1", "--warm-up", "20s"), "--warm-up must be in [0, --duration)"),
         (("load", "http://127.0.0.1:1/x", "--rate", "1e9"), "--rate x --duration is"),
         (("load", "http://127.0.0.1:1/x", "--arrivals", "."), "cannot be read: Is a directory"),
-        (("load", "http://127.0.0.1:1/x", "--arrivals", "/dev/null"), "holds no instant"),
+        (("load", "http://127.0.0.1:1/x", "--arrivals", "/dev/null"), "holds no arrival"),
         (("load", "http://127.0.0.1:1/x", "--rate", "1", "--token-file", "/dev/null"), "is empty"),
         (("load", "http://127.0.0.1:1/x", "--rate", "1", "--cacert", "x"), "--cacert is for an https:// URL"),
         (("load", "https://127.0.0.1:1/x", "--rate", "1", "--cacert", "x"), "cannot be read: No such file"),

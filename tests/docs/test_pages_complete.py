@@ -50,7 +50,7 @@ def test_policy_has_a_page_that_names_its_parameters(name):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiment_is_listed_with_its_command(name):
     assert f"`{name}`" in (DOCS / "experiments.md").read_text(encoding="utf-8")
-    assert f"| `fairlead reproduce {name}` |" in README
+    assert f"| `fairlead reproduce {name}` |" in (DOCS / "results.md").read_text(encoding="utf-8")
 
 
 def test_scenario_page_lists_every_shipped_scenario():

@@ -11,6 +11,7 @@ from fairlead.experiments.claims import Tally, tally
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
 FOUND = {name: tally(committed_experiment(name).claims) for name in EXPERIMENTS}
 
@@ -26,7 +27,7 @@ def counts(found):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_tables_have_the_verdicts_of_the_committed_rows(name):
-    assert row(README, f"`fairlead reproduce {name}`")[1:4] == counts(FOUND[name])
+    assert row(RESULTS, f"`fairlead reproduce {name}`")[1:4] == counts(FOUND[name])
     assert row(PAGE, f"| `{name}` |")[2:5] == counts(FOUND[name])
 
 
@@ -37,7 +38,16 @@ def test_the_page_of_an_experiment_has_them_too(name):
     assert list(said.groups()) == counts(FOUND[name])
 
 
-def test_the_readme_has_their_sum():
+def test_the_headline_rows_of_the_readme_are_those_of_the_page():
+    headlines = [line for line in README.splitlines() if line.startswith("|") and "`fairlead reproduce " in line]
+    assert len(headlines) == 5
+    for line in headlines:
+        mark = re.search(r"`fairlead reproduce [\w.-]+`", line)[0]
+        assert row(README, mark)[:6] == row(RESULTS, mark)[:6]
+    assert f"has {len(FOUND) - 5} more" in README
+
+
+def test_the_page_has_their_sum():
     total = sum(FOUND.values(), Tally(0, 0, 0))
     met, not_met, not_decided = counts(total)
-    assert f"{met} of {total.claims} claims are met, {not_met} not met, {not_decided} not decided." in README
+    assert f"{met} of {total.claims} claims are met, {not_met} not met, {not_decided} not decided." in RESULTS

@@ -21,6 +21,7 @@ from fairlead.app.manifest import FunctionSpec, Input, Manifest, StageSpec, Work
 from fairlead.engine.live.draining import DrainError
 from fairlead.engine.live.gateway import Settings
 from fairlead.engine.live.gateway.server import serve
+from fairlead.engine.live.glance import AppGlance, StageGlance
 from fairlead.engine.live.journal import Journal
 from fairlead.engine.live.status import AppStatus, FunctionStatus, Status, WorkflowStatus
 from fairlead.engine.live.values import Ending, LostValueError, Value, decode, encode
@@ -82,7 +83,7 @@ class SmallHost:
             names = [*(spec.name for spec in known.workflows), workflow] if known else [workflow]
             self._manifests[app] = manifest_of(app, *names)
 
-    def submit(self, workflow, value: Value, *, deadline_s=None, budget_usd=None, done, late_limit_s=None):
+    def submit(self, workflow, value: Value, *, deadline_s=None, budget_usd=None, done, late_limit_s=None, origin=None):
         manifest, spec = self.workflow(workflow)
         full = f"{manifest.name}.{spec.name}"
         self.calls.append(full)
@@ -188,6 +189,9 @@ class SmallHost:
             apps=tuple(_status(manifest) for manifest in self._manifests.values()),
         )
 
+    def glance(self) -> tuple[AppGlance, ...]:
+        return tuple(_glance(manifest) for manifest in self._manifests.values())
+
     def read(self, value: Value) -> object:
         return decode(value)
 
@@ -256,6 +260,26 @@ def _status(manifest: Manifest) -> AppStatus:
         workflows=tuple(workflows),
         functions=tuple(functions),
         nodes=(),
+    )
+
+
+def _glance(manifest: Manifest) -> AppGlance:
+    return AppGlance(
+        name=manifest.name,
+        generation=1,
+        policy=manifest.policy,
+        scaler=None,
+        uptime_s=1.0,
+        draining=0,
+        open={},
+        functions=_status(manifest).functions,
+        stages=tuple(
+            StageGlance(spec.name, stage.name, stage.function, 3, 7, 0.7, 0.0, 0.0, 0.35, 14)
+            for spec in manifest.workflows
+            for stage in spec.stages
+        ),
+        nodes=(),
+        instances=(),
     )
 
 

@@ -230,17 +230,16 @@ def test_the_first_page_names_what_is_served_and_how_to_call_it(tmp_path):
         strange = it.send("GET", "/", headers={"Host": "attacker.example"})
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in page.headers["content-security-policy"]
-    text = page.body.decode()
-    assert "<script" not in text
-    assert all(f"href='{path}'" in text for path in ("/docs", "/metrics", "/readyz", "/openapi.json"))
-    assert f"curl {it.url}/v1/workflows/shop.echo" in text
     workflows = [workflow for app in found["apps"] for workflow in app["workflows"]]
     assert [workflow["path"] for workflow in workflows] == ["/v1/workflows/shop.echo", "/v1/workflows/pets.echo"]
+    assert workflows[0]["example"].startswith(f"curl {it.url}/v1/workflows/shop.echo")
     assert "shop" not in strange.body.decode()  # a page of another site that has our address
 
 
 def test_the_first_page_names_apps_only_to_callers_with_the_token(gateway):
+    wants = {"Accept": "application/json"}
     assert "shop" not in gateway.send("GET", "/").body.decode()
-    assert gateway.send("GET", "/", headers={"Accept": "application/json"}).json()["apps"] is None
-    assert "$FAIRLEAD_TOKEN" in send(gateway, "GET", "/").body.decode()
-    assert TOKEN not in send(gateway, "GET", "/").body.decode()
+    assert gateway.send("GET", "/", headers=wants).json()["apps"] is None
+    told = send(gateway, "GET", "/", **wants).body.decode()
+    assert "$FAIRLEAD_TOKEN" in told
+    assert TOKEN not in told

@@ -135,7 +135,7 @@ def test_there_is_a_bucket_at_each_workflows_slo():
     tallies = Tallies()
     tallies.serve({"shop.w": 0.15})
     for latency_s in (0.12, 0.15, 0.16, 0.3):
-        tallies.ended("shop.w", ending(latency_s=latency_s))
+        tallies.ended("shop.w", ending(latency_s=latency_s), 1)
     tally = tallies.of("shop.w")
     counts = dict(zip(tally.bounds_s, tally.buckets, strict=False))
     assert (counts[0.15], counts[0.25], counts[0.5]) == (2, 1, 1)
@@ -145,13 +145,13 @@ def test_a_new_slo_moves_its_bucket_and_loses_no_count():
     tallies = Tallies()
     tallies.serve({"shop.w": 0.15})
     for latency_s in (0.12, 0.16, 0.3, 99.0):
-        tallies.ended("shop.w", ending(latency_s=latency_s))
+        tallies.ended("shop.w", ending(latency_s=latency_s), 1)
     tallies.serve({"shop.w": 0.4})
     tally = tallies.of("shop.w")
     assert tally.bounds_s == sorted({*BOUNDS_S, 0.4})
     counts = dict(zip((*tally.bounds_s, None), tally.buckets, strict=True))
     assert (counts[0.25], counts[0.4], counts[0.5], counts[None]) == (2, 0, 1, 1)
-    tallies.ended("shop.w", ending(latency_s=0.35))
+    tallies.ended("shop.w", ending(latency_s=0.35), 1)
     assert tally.buckets[tally.bounds_s.index(0.4)] == 1
     for slo_s in (0.5, 90.0, None):  # one of the usual bounds, one above all of them, none
         tallies.serve({"shop.w": slo_s})
@@ -212,5 +212,5 @@ def test_a_reason_becomes_one_of_the_codes(given, code):
 def test_labels_are_bounded_however_many_reasons_a_policy_invents():
     tallies = Tallies()
     for number in range(1000):
-        tallies.ended("shop.w", ending("rejected", reason=f"because {number}"))
+        tallies.ended("shop.w", ending("rejected", reason=f"because {number}"), 1)
     assert tallies.of("shop.w").refusals == {code: 1000 if code == "other" else 0 for code in CODES}

@@ -18,6 +18,8 @@ from fairlead.engine.live.gateway.settings import LIMITS
 
 TOKEN = "a-token-of-some-length"
 KNOWN = {"node": "n0", "name": "echo", "app": "shop", "function": "echo", "model": "echo", "version": "1"}
+KNOWN |= {"file": "app.js", "workflow": "echo"}
+ENDLESS = ("GET /v1/dashboard/events",)  # answers that a client must leave: test_dashboard has them
 DOCUMENT = document(ENDPOINTS)
 API = schemathesis.openapi.from_dict(DOCUMENT)
 OPERATIONS = {operation.label: operation for result in API.get_all_operations() if (operation := result.ok())}
@@ -39,7 +41,7 @@ def test_the_document_names_every_endpoint():
     assert len(OPERATIONS) == len(ENDPOINTS)
 
 
-@pytest.mark.parametrize("label", OPERATIONS)
+@pytest.mark.parametrize("label", [label for label in OPERATIONS if label not in ENDLESS])
 def test_every_answer_to_a_valid_request_is_as_the_document_says(gateway, label):
     # Whether a tensor has as many elements as its shape says is more than a schema can tell.
     excluded = [positive_data_acceptance] if label.endswith("/infer") else []
@@ -61,6 +63,8 @@ def check_answers(gateway, label, mode, excluded):
             case.path_parameters = {
                 name: KNOWN.get(name, value) for name, value in (case.path_parameters or {}).items()
             }
+        if "follow" in (case.query or {}):
+            case.query["follow"] = 0  # an answer without an end cannot be checked
         case.call_and_validate(
             base_url=gateway.url, headers={"Authorization": f"Bearer {TOKEN}"}, excluded_checks=excluded
         )

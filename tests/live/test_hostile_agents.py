@@ -246,7 +246,7 @@ def test_values_and_times_that_can_be_are_taken():
     asked = Asked("@a@h:1")
     asked.check(Done(1, 0.5, (Result(True, [b"x", "disk-12-3:100000@a@h:1", [b"y"]]),)))
     asked.check(Ready(0.1, 0.0))
-    for message in (Done(1, nan, ()), Done(1, 0.1, (), 0, -1.0), Ready(inf, 0.0)):
+    for message in (Done(1, nan, ()), Done(1, 0.1, (), 0, -1.0), Done(1, 0.1, (), 0, 0.0, -1.0), Ready(inf, 0.0)):
         with pytest.raises(ValueError, match="duration"):
             asked.check(message)
 

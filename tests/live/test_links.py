@@ -42,8 +42,12 @@ from fairlead.model import Node
 NODE = Node(name="a", kind="machine", vcpus=1)
 APP = """
 import os
+import subprocess
+import sys
+import time
 from fairlead.app import App
 app = App("test")
+SPIN = "import time\\nwhile time.process_time() < 0.1: pass"
 
 @app.function
 def pid(x):
@@ -56,6 +60,17 @@ def blow(size):
 @app.function
 def length(text):
     return len(text)
+
+@app.function
+def work(how):
+    if how == "sleep":
+        time.sleep(0.2)
+    elif how == "child":
+        subprocess.run([sys.executable, "-S", "-c", SPIN], check=True)
+    else:
+        until = time.process_time() + 0.1
+        while time.process_time() < until:
+            pass
 
 for function in list(app.functions.values()):
     app.workflow(function.name, function)
@@ -204,7 +219,7 @@ def test_an_end_refuses_its_own_proof():
         dialler.check(REFUSAL)
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"FLEAD\x03", b"FLEAD\x02" + bytes(500)])
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n", b"FLEAD\x7f", b"FLEAD\x03" + bytes(500)])
 def test_what_is_no_answer_is_refused_before_it_is_whole(data):
     with pytest.raises(GreetingError):
         Listener(TOKEN).feed(data)
@@ -484,6 +499,24 @@ def test_an_instance_dials_runs_and_dials_again_when_it_is_cut_off(tmp_path, pem
                 assert not late
                 instance.leash.close()
                 assert await instance.ended() == 0
+
+    run(test)
+
+
+def test_an_instance_tells_the_cpu_time_of_each_run_with_that_of_processes_it_started(tmp_path):
+    async def test():
+        async with opened(tmp_path) as at, attached(at, tmp_path, "work", 1) as (_, _, link, heard, _):
+            await until(lambda: heard)
+            for number, how in enumerate(("sleep", "compute", "child", "sleep")):
+                link.run(Batch(number, ("work/work",), (encode(how),)))
+                await until(lambda number=number: len(heard) == number + 2)
+            slept, computed, started, again = heard[1:]
+            assert slept.work_s >= 0.2
+            assert again.work_s >= 0.2
+            assert slept.cpu_s < 0.1  # of 0.2 s or more
+            assert computed.cpu_s >= 0.1
+            assert started.cpu_s >= 0.1
+            assert again.cpu_s < 0.1  # counted from the last answer on
 
     run(test)
 

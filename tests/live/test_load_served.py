@@ -37,6 +37,15 @@ def fail(value):
 app.workflow("double", double, example=21)
 app.workflow("fail", fail)
 app.workflow("timed", double, example=1, slo="9s")
+
+
+@app.function
+def size(data):
+    assert isinstance(data, bytes), type(data)
+    return len(data)
+
+
+app.workflow("raw", size, example=bytes(range(256)), slo="9s")
 """
 TWIN = """
 from fairlead.app import App
@@ -187,3 +196,61 @@ def test_top_finds_the_gateway_by_its_folder_while_it_runs(gateway, folder, tmp_
     done = fairlead("top", "--json", "--state", str(folder / "state"))
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["state"] == str(folder / "state")
+
+
+def test_an_example_of_bytes_is_sent_as_bytes(gateway):
+    result = loaded(gateway, "--workflow", "raw", "--rate", "20", "--arrivals", "even", "--duration", "500ms")
+    assert (result["answered"], result["errors"]) == (10, {})
+
+
+def test_a_file_says_when_what_is_sent_to_which_workflow(gateway, tmp_path):
+    file = tmp_path / "arrivals.jsonl"
+    lines = [
+        {"at_s": 0.3, "workflow": "timed", "input": 4},
+        {"at_s": 0.1, "workflow": "double", "input": [1]},
+        {"at_s": 0.2, "workflow": "site.timed", "deadline_ms": 0.2},  # its example, which takes 10 ms
+        {"at_s": 0.2, "input": "ab"},
+        {"at_s": 0.4, "workflow": "raw"},
+        {"at_s": 0.4, "workflow": "raw", "input": "text"},  # which the function refuses
+    ]
+    file.write_text("# a comment\n\n" + "\n".join(map(json.dumps, lines)), encoding="utf-8")
+    result = loaded(gateway, "--arrivals", str(file), "--workflow", "double")
+    assert (result["offered"], result["answered"]) == (6, 4)
+    counts = {name: (each["offered"], each["answered"]) for name, each in result["by_call"].items()}
+    assert counts == {"site.double": (2, 2), "site.timed": (2, 1), "site.raw": (2, 1)}
+    assert result["errors"] == {"502": 1}
+    assert sum(result["refused"].values()) == 1
+    shown = load(gateway, "--arrivals", str(file), "--workflow", "double").stdout
+    assert "each request with its own deadline" in shown
+    assert "site.timed" in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"at_s": 0.1}\n0.2\n', "line 2: Expected `object`, got `float`"),
+        ('{"at_s": 0.1}\n\n{"at": 1}\n', "line 3: Object contains unknown field `at`"),
+        ('{"at_s": -1}', "line 1: Expected `float` >= 0.0 - at `$.at_s`"),
+        ('{"at_s": 1, "input": }', "line 1: JSON is malformed"),
+        ('{"at_s": 1, "deadline_ms": 0}', "line 1: Expected `float` > 0.0 - at `$.deadline_ms`"),
+        ('{"input": 1}', "line 1: Object missing required field `at_s`"),
+        ("0.1\nsoon\n", "line 2: must be an instant in seconds; got 'soon'"),
+        ("# nothing\n", "holds no arrival; each line is a number of seconds, or JSON"),
+        ('{"at_s": 0.1, "workflow": "dubble"}', "No workflow named 'dubble'. Available: site.double"),
+        ('{"at_s": 0.1}', "serves 5 workflows; say --workflow NAME"),
+    ],
+)
+def test_a_wrong_file_of_arrivals_is_told_by_its_line(gateway, tmp_path, text, message):
+    file = tmp_path / "arrivals"
+    file.write_text(text, encoding="utf-8")
+    done = load(gateway, "--arrivals", str(file))
+    assert done.exit_code in (1, 2)
+    assert message in " ".join(done.stderr.split())
+
+
+def test_a_file_that_says_what_is_sent_allows_no_other_input(gateway, tmp_path):
+    file = tmp_path / "arrivals"
+    file.write_text('{"at_s": 0.1}', encoding="utf-8")
+    done = load(gateway, "--arrivals", str(file), "--input", "1")
+    assert done.exit_code == 2
+    assert "says what is sent: leave out --input" in " ".join(done.stderr.split())

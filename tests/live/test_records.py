@@ -189,6 +189,21 @@ def test_the_oldest_segments_go_when_there_are_too_many(tmp_path):
     assert 0 < read_live_run(tmp_path).requests.height < 3_000
 
 
+def test_of_a_long_run_the_beginning_and_the_end_can_be_read_alone(tmp_path):
+    log = RunLog(tmp_path, RunHead(app="shop", scenario=WORLD), segment_bytes=4_000)
+    for i in range(3_000):
+        log.requests.append(ended(i, arrival=float(i), end=i + 1.0))
+    log.close(5.0)
+    tail = Tail()
+    frames = [frame for frame in read_frames(tmp_path, tail, newest_bytes=20_000) if frame.kind == Kind.REQUESTS]
+    numbers = [entry[0] for frame in frames for entry in frame.entries]
+    assert (numbers[0], numbers[-1], tail.is_whole) == (0, 2_999, False)
+    assert 0 < len(numbers) < 1_000
+    assert read_live_run(tmp_path, newest_bytes=20_000).requests.height == len(numbers)
+    assert read_live_run(tmp_path, newest_bytes=1 << 30).requests.height == 3_000
+    assert read_live_run(tmp_path, newest_bytes=1).requests.height > 0  # one segment at least
+
+
 def test_a_full_disk_ends_the_records_and_is_said_once(tmp_path):
     said: list[str] = []
     log = RunLog(tmp_path / "run", RunHead(app="shop", scenario=WORLD), say=said.append)

@@ -19,7 +19,7 @@ TIME = Device(vgpus=1, sharing="time")
 MIG = Device(vgpus=7, memory_gb=40, sharing="mig", partition=(3, 2, 1, 1))
 
 
-def app_of(name, gpu=1.0, seconds=0.05):
+def app_of(name, gpu=1.0, seconds=0.05, warm=1):
     def make():
         app = App(name)
 
@@ -28,7 +28,7 @@ def app_of(name, gpu=1.0, seconds=0.05):
             sleep(0.01)
             return value
 
-        @app.function(memory_gb=0.25, vcpus=0.5, gpu=gpu, retries=3)
+        @app.function(memory_gb=0.25, vcpus=0.5, gpu=gpu, retries=3, warm=warm)
         def infer(value):
             sleep(seconds)
             return value + 1
@@ -97,14 +97,18 @@ def test_two_apps_that_want_all_of_a_device_each_get_nearly_half(tmp_path, devic
 
 
 def test_an_idle_app_leaves_the_device_to_the_other(tmp_path):
-    async def body(world):
-        return await answered(world, "one", 10.0)
+    def answers(**others):
+        async def body(world):
+            for name in others:
+                await ask(world, name)
+            return await answered(world, "one", 10.0)
 
-    (alone, beside) = (
-        serve(tmp_path / str(len(apps)), apps, [node(MPS)], body)
-        for apps in ({"one": app_of("one")}, {"one": app_of("one"), "two": app_of("two")})
-    )
+        return serve(tmp_path / str(len(list(tmp_path.iterdir()))), {"one": app_of("one"), **others}, [node(MPS)], body)
+
+    alone = answers()
+    beside, beside_warm = (answers(two=app_of("two", warm=warm)) for warm in (0, 1))
     assert beside >= 0.9 * alone
+    assert beside_warm >= 0.45 * alone  # the warm instance of the other one has half of the device for itself
 
 
 @pytest.mark.parametrize("policy", ["fifo", "earliest-deadline", "fairlead"])

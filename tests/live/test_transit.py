@@ -1,9 +1,10 @@
 """Values live as long as an instance may read them, and no longer."""
 
 from fairlead.app import App, fork
+from fairlead.app.current import About
 from fairlead.engine.core.effects import RunBatch
 from fairlead.engine.live.routes import Route
-from fairlead.engine.live.transit import OpenRequest, Transit
+from fairlead.engine.live.transit import OpenRequest, Origin, Transit
 from fairlead.engine.live.values import Result
 from fairlead.model import Configuration, Invocation, Request
 
@@ -23,6 +24,9 @@ class Kept:
         if value:
             self.released.append(value)
 
+    def size_bytes(self, value):
+        return 1 << 20
+
 
 def world():
     app = App("test")
@@ -38,7 +42,9 @@ def world():
     app.workflow("w", fork(left, right))
     backend = Kept()
     transit = Transit(backend)
-    state = OpenRequest(Request(0, "w", 0.0), Route(app.manifest().workflows[0]), INPUT, 1, lambda ending: None)
+    state = OpenRequest(
+        Request(0, "w", 0.0), Route(app.manifest().workflows[0]), INPUT, 1, lambda ending: None, Origin("w-1-0")
+    )
     transit.open[0] = state
     return transit, state, backend
 
@@ -56,7 +62,7 @@ def end(transit, state, answer=None):
 
 def test_a_batch_gets_the_inputs_of_open_requests():
     transit, _, _ = world()
-    assert run(transit, 1, "left") == (["w/left"], [INPUT])
+    assert run(transit, 1, "left") == (["w/left"], [INPUT], [About("w-1-0", None, 1)])
 
 
 def test_what_a_request_held_is_free_at_its_end_except_its_answer():
@@ -84,7 +90,7 @@ def test_a_batch_that_began_after_the_end_reads_nothing_and_teaches_nothing():
     transit, state, backend = world()
     run(transit, 1, "left")
     end(transit, state)
-    assert run(transit, 2, "right") == ([], [])
+    assert run(transit, 2, "right") == ([], [], [])
     _, event = transit.finish(2, [], 9.0)
     assert (event.work_s, event.outcomes[0].ok) == (0.5, True)
     assert backend.released == []  # the first batch still reads

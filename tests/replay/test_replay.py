@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,6 +76,23 @@ def test_deadlines_and_budgets_are_those_of_each_request(tmp_path):
         (5, 0.0, 0.75, 2.0, 1.0),
         (9, 1.5, 30.0, float("inf"), 3.0),
     ]
+
+
+def test_requests_from_before_an_instant_are_left_out(tmp_path):
+    run = read_logged_run(log_run(BUSY, tmp_path / "run", "fifo"))
+    again = replay(run, since=40.0)
+    recorded = run.recording.requests.filter(pl.col("arrival") >= 40.0)
+    assert again.requests["request"].sort().to_list() == recorded["request"].sort().to_list()
+    assert 0 < again.requests.height < run.recording.requests.height / 2
+
+
+def test_what_concerns_a_request_that_is_left_out_is_left_out_too(tmp_path):
+    run = read_logged_run(log_run(SCENARIOS["chain"](), tmp_path / "run", "fifo"))
+    first = run.recording.requests["arrival"].min()
+    given_up = (run.instants[-1][0], (ev.Cancelled(0),))
+    again = replay(replace(run, instants=(*run.instants, given_up)), since=first + 1e-6)
+    assert 0 not in again.requests["request"]
+    assert again.stale_events == 0
 
 
 def test_cancellations_and_orders_are_replayed_and_what_names_instances_is_not(tmp_path):

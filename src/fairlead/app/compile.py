@@ -9,8 +9,9 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.app.compose import Body, Chain, Code, Each, Fork, Named, Switch, name_of, steps
+from fairlead.app.compose import Body, Call, Chain, Code, Each, Earlier, Fork, RequestInput, Switch, name_of, steps
 from fairlead.app.manifest import Collected, FirstOf, Input, Item, Listed, Output, Source, StageSpec
+from fairlead.errors import suggestion
 
 Before = Literal["nothing", "function", "fork", "each", "switch"]
 
@@ -40,11 +41,16 @@ def compile_body(body: Body) -> Compiled:
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """A point between stages: after which ones, what flows there, and what came last."""
+    """A point between stages: after which ones, what flows there, and what came last.
+
+    `done` has the stages that have run for certain when this point is reached, and whose output is one value here: not
+    those inside an arm or an `each` that has ended.
+    """
 
     ends: tuple[str, ...]
     source: Source
     before: Before
+    done: tuple[str, ...] = ()
     is_in_map: bool = False
     leaves_map: bool = False  # whether some of `ends` run item by item, and what follows does not
 
@@ -57,6 +63,7 @@ class _Draft(msgspec.Struct, frozen=True):
     place: _Place
     when: float | None
     items: tuple[int, int] | None
+    using: Mapping[str, Input | Output]
 
 
 class _Compiler:
@@ -72,9 +79,9 @@ class _Compiler:
         """Add a body at a place; gives the place after it. `when` and `items` are for its first stage."""
         match body:
             case Code():
-                return self._add_stage(body.name, body, place, when, items)
-            case Named(code, stage):
-                return self._add_stage(stage, code, place, when, items)
+                return self._add_stage(Call(body), place, when, items)
+            case Call():
+                return self._add_stage(body, place, when, items)
             case Chain():
                 for step in body.steps:
                     place = self.add(step, place, when, items)
@@ -102,21 +109,49 @@ class _Compiler:
             splits=draft.name in self.splits,
             chooses=draft.name in self.switches,
             arms=self.arms.get(draft.name, {}),
+            using=draft.using,
         )
 
-    def _add_stage(
-        self, wanted: str, code: Code, place: _Place, when: float | None, items: tuple[int, int] | None
-    ) -> _Place:
+    def _add_stage(self, call: Call, place: _Place, when: float | None, items: tuple[int, int] | None) -> _Place:
+        wanted = call.stage or call.code.name
         name, count = wanted, 1
         while name in self.drafts:
             count += 1
             name = f"{wanted}-{count}"
-        self.drafts[name] = _Draft(name, code, place, when, items)
-        return _Place((name,), Output(name), "function", is_in_map=place.is_in_map or items is not None)
+        using = {
+            parameter: self._earlier(f"{name}.using({parameter}=...)", earlier, place)
+            for parameter, earlier in call.using.items()
+        }
+        self.drafts[name] = _Draft(name, call.code, place, when, items, using)
+        is_in_map = place.is_in_map or items is not None
+        return _Place((name,), Output(name), "function", (*place.done, name), is_in_map=is_in_map)
+
+    def _earlier(self, where: str, earlier: Earlier, place: _Place) -> Input | Output:
+        """Where a bound parameter comes from: the input, or a stage that has run for certain at this place."""
+        if isinstance(earlier, RequestInput):
+            return Input()
+        if isinstance(earlier, str):
+            wanted, found = earlier, [name for name in place.done if name == earlier]
+        else:
+            code, stage = (earlier.code, earlier.stage) if isinstance(earlier, Call) else (earlier, None)
+            wanted = stage or code.name
+            found = [name for name in place.done if self.drafts[name].code is code and stage in (None, name)]
+        if len(found) > 1:
+            listed = ", ".join(map(repr, found))
+            raise ValueError(f"{where}: several stages before it call {wanted!r}; name one of them: {listed}.")
+        if not found:
+            before = ", ".join(place.done) or "none"
+            raise ValueError(
+                f"{where}: {wanted!r} is not among the stages that have always run before it ({before}). A stage of "
+                f"another branch, of an arm of a switch or of an each that has ended cannot be taken."
+                f"{suggestion(wanted, place.done)}"
+            )
+        return Output(found[0])
 
     def _add_fork(self, body: Fork, place: _Place) -> _Place:
         after = [self.add(branch, place) for branch in body.branches]
-        return _meet(after, Listed(tuple(each.source for each in after)), "fork")
+        done = tuple(dict.fromkeys(name for each in after for name in each.done))
+        return _meet(after, Listed(tuple(each.source for each in after)), "fork", done)
 
     def _add_each(self, body: Each, place: _Place) -> _Place:
         if place.is_in_map:
@@ -133,7 +168,7 @@ class _Compiler:
                 "it is one list, so give both the same."
             )
         after = self.add(body.body, place, items=body.items)
-        return _Place(after.ends, Collected(after.source), "each", leaves_map=True)
+        return _Place(after.ends, Collected(after.source), "each", place.done, leaves_map=True)
 
     def _add_switch(self, body: Switch, place: _Place) -> _Place:
         if place.before == "nothing":
@@ -160,15 +195,16 @@ class _Compiler:
             arms[label] = list(self.drafts)[before]
         if None in arms.values():  # last: the stage that chooses has always run
             after.append(place)
-        return _meet(after, FirstOf(tuple(each.source for each in after)), "switch")
+        return _meet(after, FirstOf(tuple(each.source for each in after)), "switch", place.done)
 
 
-def _meet(places: list[_Place], source: Source, before: Before) -> _Place:
+def _meet(places: list[_Place], source: Source, before: Before, done: tuple[str, ...]) -> _Place:
     ends = tuple(dict.fromkeys(end for place in places for end in place.ends))
     return _Place(
         ends,
         source,
         before,
+        done,
         is_in_map=any(place.is_in_map for place in places),
         leaves_map=any(place.leaves_map for place in places),
     )
@@ -176,7 +212,7 @@ def _meet(places: list[_Place], source: Source, before: Before) -> _Place:
 
 def _check_begins(body: Body, what: str) -> None:
     first = steps(body)[0]
-    if not isinstance(first, Code | Named):
+    if not isinstance(first, Code | Call):
         kind = type(first).__name__.lower()
         raise ValueError(f"{what} must begin with a function; this begins with {_a(kind)}. Put a function before it.")
 

@@ -1,10 +1,12 @@
 """Bodies: what a workflow does, put together from functions.
 
 `a >> b` is one after the other, `fork` side by side, `each` item by item, `switch` one of several. Every function
-takes one argument: what came before.
+takes one argument: what came before. `b.using(image=a)` binds a further parameter to what an earlier stage gave.
 """
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Union
 
 import msgspec
 
@@ -34,11 +36,23 @@ class Code(Body):
     name: str
 
 
-class Named(Body, msgspec.Struct, frozen=True, eq=False):
-    """A call whose stage has a name of its own."""
+class RequestInput(msgspec.Struct, frozen=True):
+    """What the request brought, for `using`."""
+
+
+INPUT = RequestInput()
+"""The input of the request: `answer.using(question=INPUT)`."""
+
+Earlier = Union[Code, "Call", str, RequestInput]
+"""What a parameter can be bound to: the function of an earlier stage, the name of that stage, or `INPUT`."""
+
+
+class Call(Body, msgspec.Struct, frozen=True, eq=False):
+    """A call of a function with more to say: a name of its own for the stage, parameters bound to earlier outputs."""
 
     code: Code
-    stage: str
+    stage: str | None = None
+    using: Mapping[str, Earlier] = MappingProxyType({})
 
 
 class Chain(Body, msgspec.Struct, frozen=True, eq=False):

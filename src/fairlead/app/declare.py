@@ -6,7 +6,7 @@ from math import isfinite
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 import msgspec
 
@@ -65,6 +65,8 @@ class BoundStage(msgspec.Struct, frozen=True):
     splits: bool
     choose: Callable[[object], str | None]
     """The label of the arm that follows an output; None where nothing is to choose. It raises what the chooser does."""
+    using: tuple[str, ...] = ()
+    """The parameters that are bound to earlier outputs: their values come in a list, behind the argument."""
 
 
 class App:
@@ -79,6 +81,11 @@ class App:
             function was never measured. Choose False where a call has an effect outside, such as sending a message.
         files: Data files of the app, as paths or patterns below its folder, such as "weights/*.bin". They go wherever
             its instances run; other files are found only on machines that have them.
+        requirements: Packages that it needs besides those that are installed: the name of a requirements file in its
+            folder, or a list. Its instances run in an environment of their own with them. Write them out, since they
+            are read before the file is run.
+        on_loss: What becomes of work whose instance, GPU or node is lost: "retry" runs it again elsewhere, up to three
+            times in all; "fail" answers with the reason, for functions that must not run twice.
     """
 
     def __init__(
@@ -90,7 +97,12 @@ class App:
         parameters: Mapping[str, object] = MappingProxyType({}),
         warm_up: bool = True,
         files: Sequence[str] = (),
+        requirements: str | Sequence[str] = (),
+        on_loss: Literal["retry", "fail"] = "retry",
     ) -> None:
+        if on_loss not in ("retry", "fail"):
+            raise ValueError(f"on_loss must be 'retry' or 'fail'; got {on_loss!r}.")
+        self.on_loss = on_loss
         self.name = checked_name(name, "an app")
         if not isinstance(policy, str) or not policy:
             raise ValueError(f"policy must be the name of a policy; got {policy!r}.")
@@ -102,6 +114,7 @@ class App:
         if isinstance(files, str) or not all(isinstance(each, str) and each for each in files):
             raise ValueError(f"files must be a list of paths or patterns; got {files!r}.")
         self.files = tuple(files)
+        self.requirements = requirements if isinstance(requirements, str) else tuple(requirements)
         self._functions: dict[str, AppFunction] = {}
         self._workflows: dict[str, AppWorkflow] = {}
         self._nodes: dict[str, NodeSpec] = {}
@@ -351,6 +364,11 @@ class App:
                     f"workflow {name!r}: a device runs no Python, so the kernel {code.name!r} cannot choose an arm; "
                     "put a function between it and the switch."
                 )
+        try:
+            for each in compiled.stages:
+                self._functions[each.function].check_bound(each.using)
+        except ValueError as error:
+            raise ValueError(f"workflow {name!r}: {error}") from None
         spec = WorkflowSpec(
             name=name,
             stages=compiled.stages,
@@ -423,6 +441,7 @@ class App:
             parameters=self.parameters,
             warm_up=self.warm_up,
             parts=parts,
+            on_loss=self.on_loss,
         )
         try:
             same = msgspec.json.decode(msgspec.json.encode(manifest), type=Manifest) == manifest
@@ -453,6 +472,7 @@ class App:
                 function=self._functions[stage.function],
                 splits=stage.splits,
                 choose=_nothing_to_choose if switch is None else switch.choose,
+                using=tuple(stage.using),
             )
 
 

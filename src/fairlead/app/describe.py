@@ -15,10 +15,11 @@ from typing import BinaryIO
 import msgspec
 
 from fairlead.app.bundle import read_files
+from fairlead.app.environments import python_for, required
 from fairlead.app.load import record_app, split_address
 from fairlead.app.manifest import Manifest
 from fairlead.app.secrets import public_environment
-from fairlead.app.snapshot import Snapshot
+from fairlead.app.snapshot import Snapshot, is_snapshot, read_snapshot
 from fairlead.errors import ConfigError, Fault
 
 _TAIL_BYTES = 2000  # of what a file printed before it ended the process
@@ -45,8 +46,12 @@ def describe(path: str | Path, timeout_s: float = 60.0) -> Manifest:
 
 
 def take_snapshot(path: str | Path, timeout_s: float = 60.0) -> Snapshot:
-    """The manifest of an app file, and exactly the texts that it was read from. Otherwise as `describe`."""
-    command = [sys.executable, "-P", "-m", "fairlead.app.describe", "--reply", str(path)]
+    """The manifest of an app file, and exactly the texts that it was read from. Otherwise as `describe`.
+
+    An app with requirements is run in their environment, which is built where it is not there yet.
+    """
+    requirements = requirements_of(path)
+    command = [python_for(requirements), "-P", "-m", "fairlead.app.describe", "--reply", str(path)]
     with tempfile.TemporaryFile() as printed:
         child = subprocess.Popen(
             command,
@@ -72,7 +77,21 @@ def take_snapshot(path: str | Path, timeout_s: float = 60.0) -> Snapshot:
             raise ConfigError(reply.refusal.source, [Fault(*fault) for fault in reply.refusal.faults])
         if reply.snapshot is None:
             raise ConfigError(str(path), [Fault("", _how_it_ended(child.returncode, printed))])
-        return reply.snapshot
+        return msgspec.structs.replace(reply.snapshot, requirements=requirements)
+
+
+def requirements_of(path: str | Path) -> tuple[str, ...]:
+    """The requirements of an app file or a snapshot. Raises `ConfigError`.
+
+    There are none where the file cannot be read: whoever runs it says why.
+    """
+    file, _ = split_address(path)
+    if is_snapshot(file):
+        return read_snapshot(file).requirements
+    try:
+        return required(file, file.read_bytes())
+    except OSError:
+        return ()
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:

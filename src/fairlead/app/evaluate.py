@@ -1,6 +1,7 @@
 """What a workflow answers, worked out stage by stage in this process: for unit tests, and to say what sources mean."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from fairlead.app.compile import Compiled
 from fairlead.app.function import AppFunction, batch_faults
@@ -76,7 +77,8 @@ class _Run:
             return
         function = self.compiled.codes[stage.name]
         assert isinstance(function, AppFunction)
-        self.outputs[stage.name, item] = output = call(function, argument)
+        bound = {name: self.get(source, item) for name, source in stage.using.items()}
+        self.outputs[stage.name, item] = output = call(function, argument, bound)
         if stage.chooses:
             self.labels[stage.name, item] = self.compiled.switches[stage.name].choose(output)
 
@@ -88,11 +90,11 @@ class _Run:
         return label is not None and self.specs[chooser].arms[label] == stage.name
 
 
-def call(function: AppFunction, argument: object) -> object:
-    """One invocation of a function, batched or not."""
+def call(function: AppFunction, argument: object, bound: Mapping[str, object] = MappingProxyType({})) -> object:
+    """One invocation of a function, batched or not, with what its further parameters are bound to."""
     if not function.is_batched:
-        return function(argument)
-    results = function([argument])
+        return function(argument, **bound)
+    results = function([argument], **{name: [value] for name, value in bound.items()})
     fault = batch_faults(results, 1, function.name)
     if fault is not None:
         raise ValueError(fault)

@@ -1,14 +1,15 @@
 """A function of an app: the code, what an instance of it may use, and how to call it."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from inspect import Parameter, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from math import isfinite
 from typing import Any, NamedTuple, TypeVar
 
-from fairlead.app.compose import Code, name_of
+from fairlead.app.compose import Call, Code, Earlier, RequestInput, name_of
 from fairlead.app.manifest import FunctionSpec
 from fairlead.app.units import bytes_of
+from fairlead.errors import suggestion
 
 Number = TypeVar("Number", int, float)
 
@@ -43,6 +44,42 @@ class AppFunction(Code):
         self.__wrapped__ = code
         self.__name__ = spec.name
         self.__doc__ = code.__doc__
+        self._bindable = _beyond_the_argument(code, 1 + (setup is not None))
+
+    def using(self, /, **earlier: Earlier) -> Call:
+        """Call this function with further parameters bound to the outputs of earlier stages, or to `INPUT`.
+
+        `decode >> detect >> crop.using(image=decode)` calls `crop(boxes, image=...)`. Of a batched function each such
+        parameter is a list as long as the batch.
+        """
+        if not earlier:
+            raise ValueError(f"{self.name}.using() binds nothing; give parameters, such as using(image=decode).")
+        for parameter, value in earlier.items():
+            if not isinstance(value, Code | Call | str | RequestInput):
+                raise ValueError(
+                    f"{self.name}.using({parameter}=...) must be a function of the app, the name of a stage, or INPUT; "
+                    f"got {name_of(value)}."
+                )
+        self.check_bound(earlier, needs_all=False)
+        return Call(self, using=earlier)
+
+    def check_bound(self, names: Collection[str], *, needs_all: bool = True) -> None:
+        """Raise `ValueError` unless these parameters can be bound and, if `needs_all`, no other one is left open."""
+        if self._bindable is None:
+            return
+        code = f"{name_of(self.__wrapped__)}{signature(self.__wrapped__)}"
+        for name in names:
+            if name not in self._bindable:
+                hint = suggestion(name, self._bindable) or " It must be one behind the argument."
+                raise ValueError(f"function {self.name!r} has no parameter {name!r} to bind; it is {code}.{hint}")
+        left = [name for name, is_needed in self._bindable.items() if is_needed and name not in names]
+        if needs_all and left:
+            binding = ", ".join(f"{name}=..." for name in left)
+            hint = "" if self.setup else " (If its first parameter is the result of setup, declare setup=.)"
+            raise ValueError(
+                f"function {self.name!r} is {code}, and nothing gives it {', '.join(map(repr, left))}. Bind it to an "
+                f"earlier stage: {self.name}.using({binding}).{hint}"
+            )
 
     @property
     def is_batched(self) -> bool:
@@ -54,12 +91,15 @@ class AppFunction(Code):
         if self.setup is not None and self._model is MISSING:
             self._model = self.setup()
 
-    def __call__(self, argument: object) -> object:
-        """What the code gives for this argument; of a batched function, for this list of arguments."""
+    def __call__(self, argument: object, /, **bound: object) -> object:
+        """What the code gives for this argument; of a batched function, for this list of arguments.
+
+        `bound` are parameters that a workflow binds with `using`.
+        """
         if self.setup is None:
-            return self.__wrapped__(argument)
+            return self.__wrapped__(argument, **bound)
         self.prepare()
-        return self.__wrapped__(self._model, argument)
+        return self.__wrapped__(self._model, argument, **bound)
 
     def bundle(self) -> dict[str, bytes]:
         """The files that instances need of it beside the app's code, by name. Raises `ValueError`."""
@@ -205,21 +245,44 @@ def _check_code(code: Callable[..., object], spec: FunctionSpec, setup: object) 
         raise ValueError(f"setup of function {spec.name!r} must take no argument; it has {signature(setup)}.")
     argument = "a list of arguments" if spec.is_batched else "one argument"
     wanted = argument if setup is None else f"the result of setup, then {argument}"
-    if not _takes(code, 1 + (setup is not None)):
+    if not _fits(code, 1 + (setup is not None)):
         raise ValueError(f"function {spec.name!r} must take {wanted}; it is {name_of(code)}{signature(code)}.")
 
 
 def _takes(code: Callable[..., object], count: int) -> bool:
-    """Whether so many positional arguments fit; yes where Python cannot tell."""
+    """Whether exactly these positional arguments can be given; yes where Python cannot tell."""
+    open_ones = _beyond_the_argument(code, count)
+    return _fits(code, count) and not any((open_ones or {}).values())
+
+
+def _fits(code: Callable[..., object], count: int) -> bool:
+    """Whether this many positional arguments fit, if what else is needed is given by name."""
     try:
         parameters = signature(code).parameters.values()
     except (TypeError, ValueError):  # of some built-in functions
         return True
     positional = [p for p in parameters if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
-    least = sum(p.default is Parameter.empty for p in positional)
+    least = sum(p.default is Parameter.empty for p in positional if p.kind is Parameter.POSITIONAL_ONLY)
     most = float("inf") if any(p.kind is Parameter.VAR_POSITIONAL for p in parameters) else len(positional)
-    named = any(p.kind is Parameter.KEYWORD_ONLY and p.default is Parameter.empty for p in parameters)
-    return least <= count <= most and not named
+    return least <= count <= most
+
+
+def _beyond_the_argument(code: Callable[..., object], count: int) -> Mapping[str, bool] | None:
+    """The parameters that can be given by name besides the first `count`, and whether each must be.
+
+    None where Python cannot tell, or any name will do.
+    """
+    try:
+        parameters = list(signature(code).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is Parameter.VAR_KEYWORD for p in parameters):
+        return None
+    by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    positional = [p for p in parameters if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+    return {
+        p.name: p.default is Parameter.empty for p in parameters if p.kind in by_name and p not in positional[:count]
+    }
 
 
 def batch_faults(results: object, count: int, name: str) -> str | None:

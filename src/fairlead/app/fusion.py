@@ -228,7 +228,14 @@ def _obstacle(stages: Sequence[StageSpec], functions: Mapping[str, FunctionSpec]
         return f"{second.name} waits for {_and([name for name in second.after if name != first.name])} too"
     if second.after != (first.name,):
         return f"{second.name} does not follow {first.name}"
-    others = [stage.name for stage in stages if first.name in stage.after and stage is not second]
+    for stage in (first, second):
+        if stage.using:
+            return f"{stage.name} takes more than what comes before it ({', '.join(stage.using)})"
+    others = [
+        stage.name
+        for stage in stages
+        if stage is not second and (first.name in stage.after or Output(first.name) in stage.using.values())
+    ]
     if others:
         return f"{_and(others)} takes what {first.name} gives too"
     for stage in (first, second):
@@ -249,6 +256,10 @@ def _renamed(stage: StageSpec, names: Mapping[str, str]) -> StageSpec:
     return msgspec.structs.replace(
         stage,
         source=_renamed_source(stage.source, names),
+        using={
+            parameter: Output(names.get(source.stage, source.stage)) if isinstance(source, Output) else source
+            for parameter, source in stage.using.items()
+        },
         after=tuple(names.get(name, name) for name in stage.after),
         arms={label: arm if arm is None else names.get(arm, arm) for label, arm in stage.arms.items()},
     )

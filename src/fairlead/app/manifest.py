@@ -5,6 +5,7 @@ Plain values, so it goes through JSON and back unchanged.
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -103,7 +104,8 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     `splits` says that some stage maps over its output, `chooses` that an arm is chosen by its output: both happen in
     the instance, which alone has the code. `arms` names the first stage of each arm by its label; None for an arm that
     does nothing. `compete` copies run at once, and the first answer wins. `parts` are the stages that a fused one
-    stands for.
+    stands for. `using` says where further parameters come from: the request's input, or a stage that has always run by
+    then. The value that goes to the instance is then the list of the argument and of these, in order.
     """
 
     name: str
@@ -118,6 +120,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     arms: Mapping[str, str | None] = {}
     compete: int = 1
     parts: tuple[str, ...] = ()
+    using: Mapping[str, Input | Output] = {}
 
 
 class Unfused(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -164,7 +167,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """An app: functions, workflows, and the nodes it asks for (none: this whole machine, as one).
 
     `warm_up` says whether the examples of its workflows may be run before it is served. `parts` are functions that run
-    inside fused ones only: they have no instances when it is served, and are measured nevertheless.
+    inside fused ones only: they have no instances when it is served, and are measured nevertheless. `on_loss` says what
+    becomes of work whose instance or node is lost.
     """
 
     name: str
@@ -175,6 +179,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     parameters: Mapping[str, object] = {}
     warm_up: bool = True
     parts: tuple[FunctionSpec, ...] = ()
+    on_loss: Literal["retry", "fail"] = "retry"
 
     @property
     def has_kernels(self) -> bool:

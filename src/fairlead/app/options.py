@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fairlead.app.compose import Body, Code, Named, name_of
+from fairlead.app.compose import Body, Call, Code, name_of
 from fairlead.app.fusion import SIGN, Chain
 
 Member = str | Body
@@ -26,7 +26,7 @@ def chains_of(fuse: Fuse, codes: Mapping[str, Code]) -> list[Chain] | None:
     if not isinstance(fuse, Iterable) or isinstance(fuse, Mapping | bytes):
         raise ValueError(f"must be {_FORMS}; got {fuse!r}.")
     groups = list(fuse)
-    if groups and all(isinstance(each, Code | Named) or _is_one_name(each) for each in groups):
+    if groups and all(isinstance(each, Code | Call) or _is_one_name(each) for each in groups):
         return [_chain(groups, codes)]  # one chain, without the brackets around it
     return [_chain(each, codes) for each in groups]
 
@@ -59,8 +59,10 @@ def _stage(member: object, codes: Mapping[str, Code]) -> str:
     """The name of the stage that is meant."""
     if isinstance(member, str):
         return member
-    if isinstance(member, Named):
+    if isinstance(member, Call) and member.stage is not None:
         return member.stage
+    if isinstance(member, Call):
+        member = member.code
     if not isinstance(member, Code):
         raise ValueError(f"{name_of(member)} must be a function of the workflow, or the name of a stage.")
     stages = [name for name, code in codes.items() if code is member]

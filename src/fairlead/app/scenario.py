@@ -48,18 +48,19 @@ def scenario_of(
     cluster: Cluster | None = None,
     rate_rps: float = RATE_RPS,
     duration_s: float = 60.0,
+    no_gpu: str = "",
 ) -> Scenario:
     """The scenario of an app: its functions and workflows, on its nodes, each workflow called at random at this rate.
 
     A function without a profile gets the prior. Configurations that no node can hold, or of which a profile says
-    nothing, are left out. Raises `ConfigError` if that leaves a function with none.
+    nothing, are left out. Raises `ConfigError` if that leaves a function with none; `no_gpu` says why there is no GPU.
     """
     cluster = cluster or cluster_of(manifest)
     found: dict[str, Profile] = {}
     faults = []
     for spec in manifest.functions:
         try:
-            found[spec.name] = _profile(spec, profiles.get(spec.name), cluster, _share_s(manifest, spec.name))
+            found[spec.name] = _profile(spec, profiles.get(spec.name), cluster, _share_s(manifest, spec.name), no_gpu)
         except ValueError as error:
             faults.append(Fault(f"functions.{spec.name}", str(error)))
     if faults:
@@ -73,6 +74,7 @@ def scenario_of(
         arrivals=tuple(Poisson(spec.name, rate_rps=rate_rps) for spec in manifest.workflows),
         duration_s=duration_s,
         policy=PolicyChoice(name=manifest.policy, parameters=manifest.parameters),
+        on_loss=manifest.on_loss,
     )
 
 
@@ -128,7 +130,7 @@ def declared_nodes(manifest: Manifest) -> tuple[Node, ...]:
 
 def _device(name: str, memory_bytes: int) -> Device:
     """A device that runs one kernel at a time."""
-    return Device(vgpus=1, name=name, memory_gb=memory_bytes / 2**30 or inf)
+    return Device(vgpus=1, name=name, serves="kernels", memory_gb=memory_bytes / 2**30 or inf)
 
 
 def workflow_of(spec: WorkflowSpec) -> Workflow:
@@ -174,6 +176,7 @@ def document_of(scenario: Scenario) -> dict[object, object]:
         },
         "arrivals": [{"process": "poisson", **_plain(each)} for each in scenario.arrivals if isinstance(each, Poisson)],
         "policy": {"dispatch": scenario.policy.name, **scenario.policy.parameters},
+        "on_loss": scenario.on_loss,
     }
     if scenario.host is not None:
         document["host"] = _plain(scenario.host)
@@ -208,7 +211,8 @@ def _function(spec: FunctionSpec) -> Function:
         memory_gb=spec.memory_gb,
         keep_alive_s=spec.keep_alive_s,
         warm=spec.warm,
-        idle_holds="memory",  # a process without work takes no CPU time
+        # A process without work takes no CPU time, but what it was given of a GPU when it started stays its own.
+        idle_holds="slice" if spec.vgpus[-1] else "memory",
         retries=spec.retries,
         run_limit_s=run_limit_s + KERNEL_LOAD_LIMIT_S if spec.kernel is not None else run_limit_s,
         start_limit_s=inf if spec.start_limit_s is None else spec.start_limit_s,
@@ -219,14 +223,14 @@ def _function(spec: FunctionSpec) -> Function:
     )
 
 
-def _profile(spec: FunctionSpec, measured: Profile | None, cluster: Cluster, share_s: float) -> Profile:
+def _profile(spec: FunctionSpec, measured: Profile | None, cluster: Cluster, share_s: float, no_gpu: str) -> Profile:
     declared = space(spec.batch, spec.vcpus, spec.vgpus)
     fitting = [each for each in declared if any(_holds(node, each, spec.memory_gb) for node in cluster.nodes)]
     if not fitting:
         nodes = ", ".join(f"{node.vcpus:g} vCPU and {node.memory_gb:.3g} GB" for node in cluster.nodes)
         least = f"{declared[0]} and {spec.memory_gb:g} GB" if spec.memory_gb else str(declared[0])
-        no_device = " and no GPU" if declared[0].vgpus and not any(node.devices for node in cluster.nodes) else ""
-        raise ValueError(f"no node can hold an instance of it: it needs at least {least}; there is {nodes}{no_device}.")
+        gpus = _gpus(cluster, no_gpu) if declared[0].vgpus else ""
+        raise ValueError(f"no node can hold an instance of it: it needs at least {least}; there is {nodes}{gpus}.")
     if measured is not None:
         known = [each for each in fitting if any(measured.law.mean_s(each, kind) < inf for kind in cluster.kinds)]
         if not known:
@@ -243,6 +247,18 @@ def _profile(spec: FunctionSpec, measured: Profile | None, cluster: Cluster, sha
         cold_start_s=PRIOR_COLD_START_S,
         assumed_most_s=share_s * count,
     )
+
+
+def _gpus(cluster: Cluster, no_gpu: str) -> str:
+    """What there is of GPUs, and what to do, for an app that asks for what there is not."""
+    devices = [
+        device for node in cluster.nodes for device in node.devices if not device.is_lost and device.serves != "kernels"
+    ]
+    if not devices:
+        why = f" ({no_gpu})" if no_gpu else ""
+        return f" and no GPU{why}. Serve it where there is one, or leave gpu= out"
+    sizes = [f"MIG {'+'.join(map(str, d.partition))}" if d.is_fixed else f"{d.vgpus:g} vGPUs" for d in devices]
+    return f", and GPUs with {', '.join(sizes)}. Choose a gpu= that one of them has"
 
 
 def prior_s(batch: int, share_s: float = inf) -> float:
@@ -266,9 +282,11 @@ def _share_s(manifest: Manifest, function: str) -> float:
 
 
 def _holds(node: Node, configuration: Configuration, memory_gb: float) -> bool:
-    by_device = max((device.vgpus for device in node.devices), default=0.0)
-    fits = configuration.vcpus <= node.vcpus and configuration.vgpus <= by_device
-    return fits and (configuration.memory_gb or memory_gb) <= node.memory_gb
+    if configuration.vgpus and not any(
+        device.holds(configuration.vgpus) and device.serves != "kernels" for device in node.devices
+    ):
+        return False
+    return configuration.vcpus <= node.vcpus and (configuration.memory_gb or memory_gb) <= node.memory_gb
 
 
 def _this_machine() -> Node:

@@ -27,6 +27,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     `path` is the app file, which need not exist any more; `app` is the name of the variable, where the address had
     one. `files` are texts by their path relative to the app's folder. `profile` is the text of the measured profile
     beside the app file, if there was one. `data` has the data files that the app names, by the same paths.
+    `requirements` are the packages that it needs, as lines of a requirements file.
     """
 
     path: str
@@ -35,6 +36,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     files: dict[str, str]
     profile: str | None = None
     data: dict[str, bytes] = {}
+    requirements: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:

@@ -29,6 +29,7 @@ COMMANDS = (
     "report",
     "replay",
     "explain",
+    "logs",
     "top",
     "nodes",
     "monitor",

@@ -3,6 +3,7 @@
 import http.client
 import os
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -12,16 +13,19 @@ from typing import TypeVar
 import msgspec
 
 from fairlead.cli.errors import UsageError
+from fairlead.client.tls import client_context, tls_failure
 from fairlead.errors import FairleadError
 from fairlead.load import Target
-from fairlead.load.tls import client_context, tls_failure
 
 TOKEN = "FAIRLEAD_TOKEN"
 """The environment variable that holds the token."""
 
+_SHOWN = ("unknown_node", "not_drained", "invalid_query", "too_many_followers")  # codes whose message helps
 _TIMEOUT_S = 5.0  # without a byte
 _LIMIT_S = 30.0  # for the whole answer
 _MAX_BYTES = 64 << 20
+_SILENCE_S = 60.0  # of an answer that goes on; a gateway that lives says so more often
+_MAX_LINE = 1 << 20
 
 Decoded = TypeVar("Decoded")
 
@@ -77,6 +81,29 @@ class Gateway:
             what = "the answer is not that of a Fairlead gateway of this version"
             raise GatewayError(f"{self.url}{path}: {what}: {_said(error)}.") from error
 
+    def follow(self, path: str) -> Iterator[bytes]:
+        """The lines of an answer that goes on until the gateway ends it. GatewayError says what went wrong."""
+        target = target_of(self.url)
+        connection = self._connection(target)
+        try:
+            connection.request("GET", target.path.rstrip("/") + path, headers=self._headers())
+            answer = connection.getresponse()
+            if answer.status != HTTPStatus.OK:
+                why = _explained(_body(answer, self.url)) or self._refused(answer.status)
+                raise GatewayError(f"{self.url}{path}: {why}.")
+            if connection.sock is not None:
+                connection.sock.settimeout(_SILENCE_S)
+            while line := answer.readline(_MAX_LINE):
+                yield line
+        except ssl.SSLError as error:
+            raise tls_failure(self.url, error, self.cacert) from error
+        except TimeoutError as error:
+            raise GatewayError(f"{self.url}: does not answer any more.") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise GatewayError(f"{self.url}: does not answer: {_said(error)}.") from error
+        finally:
+            connection.close()
+
     def _connection(self, target: Target) -> http.client.HTTPConnection:
         if not target.is_tls:
             return http.client.HTTPConnection(target.host, target.port, timeout=_TIMEOUT_S)
@@ -112,7 +139,7 @@ def _explained(body: bytes) -> str | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     message = "".join(c for c in found.message[:500] if c.isprintable())
-    return message.rstrip(".") if found.code in ("unknown_node", "not_drained") else None
+    return message.rstrip(".") if found.code in _SHOWN else None
 
 
 def target_of(url: str) -> Target:

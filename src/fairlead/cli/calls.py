@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead.cli.asking import Gateway, GatewayError
 from fairlead.cli.errors import UsageError
+from fairlead.client.bodies import JSON, RAW
 from fairlead.errors import AmbiguousNameError, UnknownNameError
 from fairlead.load import Target
 
@@ -46,20 +47,33 @@ class _Detail(msgspec.Struct):
 class Call:
     """An address, the bodies to send to it in turn, and the latency objective of the workflow behind it, if any.
 
-    `is_workflow` says whether it is known to be a workflow of a gateway.
+    `workflow` is its full name where it is known to be a workflow of a gateway.
     """
 
     url: str
     bodies: tuple[bytes, ...]
-    is_workflow: bool = False
+    workflow: str | None = None
     objective_s: float | None = None
+    content_type: str = JSON
 
 
 def workflow_call(gateway: Gateway, workflow: str | None, inputs: Sequence[object]) -> Call:
     """The call of a workflow of a gateway, which may be left out if there is one; without inputs, with its example."""
     full, found = _find(gateway, workflow)
-    bodies = tuple(json.dumps({"input": value}).encode() for value in inputs) or (_example(gateway, found),)
-    return Call(f"{gateway.url.rstrip('/')}{WORKFLOWS}{quote(full)}", bodies, True, _objective(found))
+    base, path, kind = gateway.url.rstrip("/"), workflow_path(full), JSON
+    bodies = tuple(json.dumps({"input": value}).encode() for value in inputs)
+    if not bodies:
+        example = _example(gateway, found)
+        if isinstance(example, bytes):  # JSON has no bytes: they are sent as they are
+            path, bodies, kind = f"/function/{quote(full)}", (example,), RAW
+        else:
+            bodies = (msgspec.json.encode({"input": example}),)
+    return Call(base + path, bodies, full, _objective(found), kind)
+
+
+def workflow_path(full: str) -> str:
+    """Where a workflow is called with JSON."""
+    return WORKFLOWS + quote(full)
 
 
 def plain_call(gateway: Gateway, target: Target, body: bytes) -> Call:
@@ -69,7 +83,8 @@ def plain_call(gateway: Gateway, target: Target, body: bytes) -> Call:
         return Call(gateway.url, (body,))
     asked = Gateway(url=target.origin, token=gateway.token, cacert=gateway.cacert)
     try:
-        return Call(gateway.url, (body,), True, _objective(_find(asked, name)[1]))
+        full, found = _find(asked, name)
+        return Call(gateway.url, (body,), full, _objective(found))
     except (GatewayError, UnknownNameError):  # another server with such a path, or one that refuses in its own words
         return Call(gateway.url, (body,))
 
@@ -96,12 +111,13 @@ def _objective(workflow: _Workflow) -> float | None:
     return slo_s if slo_s is not None and 0 < slo_s < inf else None
 
 
-def _example(gateway: Gateway, workflow: _Workflow) -> bytes:
-    """A body with the value that the app itself gives to try the workflow with; null without."""
+def _example(gateway: Gateway, workflow: _Workflow) -> object:
+    """The value that the app itself gives to try the workflow with; null without."""
     try:
         packed = workflow.example
-        value = None if packed is None else msgspec.msgpack.decode(base64.b64decode(packed))
-        return msgspec.json.encode({"input": value})
+        value: object = None if packed is None else msgspec.msgpack.decode(base64.b64decode(packed))
+        msgspec.json.encode(value)
+        return value
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         what = f"the example of {workflow.name} cannot be read: {error}"
         raise GatewayError(f"{gateway.url}: {what}. Give an input with --input.") from error

@@ -45,6 +45,9 @@ def explain(
     cacert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Certificates (PEM) to trust at an https URL.")
     ] = None,
+    newest_mb: Annotated[
+        int | None, typer.Option(metavar="MB", min=1, help="Read only so much at the end of the records of a long run.")
+    ] = None,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the story as JSON; - for standard output.")
     ] = None,
@@ -62,9 +65,9 @@ def explain(
         if number is None:  # it never ran, or not yet
             return
     folder = run or _find(app, generation, states)
-    story = _story(folder, number)
+    story = _story(folder, number, None if newest_mb is None else newest_mb << 20)
     if json_to is not None:
-        write_json({"run": str(folder), **_plain(story)}, json_to)
+        write_json({"run": str(folder), "words": in_words(story), **_plain(story)}, json_to)
     if json_to != "-":
         for paragraph in in_words(story):
             indent = " " * (len(paragraph) - len(paragraph.lstrip()) + 2)
@@ -96,11 +99,11 @@ def _find(app: str | None, generation: int | None, states: list[Path]) -> Path:
     raise UsageError(f"No {wanted} is in {looked}. Name the run with --run.")
 
 
-def _story(folder: Path, number: int) -> Story:
+def _story(folder: Path, number: int, newest_bytes: int | None) -> Story:
     if not is_run(folder):
         what = "no run is here. `fairlead simulate --out` and `fairlead serve` write runs."
         raise ConfigError(str(folder), [Fault("", what)])
-    recording = read_any_run(folder)
+    recording = read_any_run(folder, newest_bytes)
     profiles = read_head(folder).scenario.profiles if (folder / HEAD).exists() else None
     story = tell(recording, number, profiles)
     if story is None:

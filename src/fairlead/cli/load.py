@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.app.units import seconds
+from fairlead.cli.arrivals import Arrival, read_arrivals, timed_calls
 from fairlead.cli.asking import TOKEN, Gateway, checked_cacert, checked_token, environment_token, target_of
 from fairlead.cli.calls import Call, plain_call, read_file, read_inputs, read_text, workflow_call
 from fairlead.cli.choices import whole_number
@@ -23,7 +24,6 @@ from fairlead.load import Closed, Listed, LoadProgress, LoadResult, Open, Plan, 
 
 POISSON, EVEN = "poisson", "even"
 DURATION_S = 10.0
-MAX_ARRIVAL_BYTES = 256 * 2**20
 _OPTIONS = {
     "rate_rps": "--rate",
     "duration_s": "--duration",
@@ -52,7 +52,8 @@ def load(
     arrivals: Annotated[
         str,
         typer.Option(
-            metavar=f"{POISSON}|{EVEN}|FILE", help="How arrivals are spread; a file has one instant (s) per line."
+            metavar=f"{POISSON}|{EVEN}|FILE",
+            help='How arrivals are spread. A file has one per line: seconds, or {"at_s": 0.5, "input": ...}.',
         ),
     ] = POISSON,
     workflow: Annotated[
@@ -108,7 +109,11 @@ def load(
     check_files({"--json": json_to})
     target = _target(url, allow_remote)
     gateway = Gateway(url=url, token=_token(token_file), cacert=checked_cacert(cacert, url))
-    spread = _arrivals(rate, users, arrivals, seed)
+    spread, lines = _arrivals(rate, users, arrivals, seed)
+    if lines is not None and (given or inputs or body is not None or target.path != "/"):
+        raise UsageError(
+            f"{arrivals} says what is sent: leave out --input, --inputs and --body, and give the URL without a path."
+        )
     plan = _plan(
         arrivals=spread,
         duration_s=_default_duration(spread) if duration is None else _duration("--duration", duration),
@@ -119,21 +124,30 @@ def load(
         max_in_flight=max_in_flight,
         **({} if count is None else {"max_requests": count}),
     )
-    values = read_inputs(given or (), inputs)
-    if target.path == "/" and body is None:
-        call = workflow_call(gateway, workflow, values)
+    if lines is not None:
+        calls = timed_calls(gateway, lines, workflow, plan.deadline_s)
+        # Objectives are applied by the gateway itself; deadlines have to be sent.
+        is_sent = plan.deadline_s is not None or any(line.deadline_ms is not None for line in lines)
+        plan = msgspec.structs.replace(plan, calls=calls, deadline_s=None, sends_deadline=is_sent)
+        where, deadline = url, "each request with its own deadline"
     else:
-        if workflow is not None or values:
-            raise UsageError(f"--workflow and --input are for a gateway's own address, without a path; got {url}.")
-        call = plain_call(gateway, target, read_text("--body", body or ""))
-    plan = msgspec.structs.replace(plan, body=call.bodies)
-    if plan.deadline_s is None and call.objective_s is not None:  # which the gateway applies by itself
-        plan = msgspec.structs.replace(plan, deadline_s=call.objective_s, sends_deadline=False)
-    result = _run(call.url, plan, cacert, is_quiet=is_quiet)
+        values = read_inputs(given or (), inputs)
+        if target.path == "/" and body is None:
+            call = workflow_call(gateway, workflow, values)
+        else:
+            if workflow is not None or values:
+                raise UsageError(f"--workflow and --input are for a gateway's own address, without a path; got {url}.")
+            call = plain_call(gateway, target, read_text("--body", body or ""))
+        headers = (*plan.headers, ("Content-Type", call.content_type))
+        plan = msgspec.structs.replace(plan, body=call.bodies, headers=headers if call.bodies[0] else plan.headers)
+        if plan.deadline_s is None and call.objective_s is not None:  # which the gateway applies by itself
+            plan = msgspec.structs.replace(plan, deadline_s=call.objective_s, sends_deadline=False)
+        where, deadline = call.url, _deadline_text(plan, call)
+    result = _run(where, plan, cacert, is_quiet=is_quiet)
     if json_to is not None:
         write_json(msgspec.to_builtins(result), json_to)
     if not is_quiet and json_to != STDOUT:
-        _show(result, _deadline_text(plan, call))
+        _show(result, deadline)
         if json_to is not None:
             typer.echo(f"Wrote {json_to}")
     if result.is_generator_late:
@@ -162,7 +176,10 @@ def _target(url: str, allow_remote: bool) -> Target:
     return target
 
 
-def _arrivals(rate: float | None, users: int | None, arrivals: str, seed: int) -> Open | Listed | Closed:
+def _arrivals(
+    rate: float | None, users: int | None, arrivals: str, seed: int
+) -> tuple[Open | Listed | Closed, tuple[Arrival, ...] | None]:
+    """When requests are sent, and what each is, where a file says so."""
     is_file = arrivals not in (POISSON, EVEN)
     given = [name for name, is_given in (("--rate", rate is not None), ("--users", users is not None)) if is_given]
     given += ["--arrivals FILE"] if is_file else []
@@ -171,10 +188,11 @@ def _arrivals(rate: float | None, users: int | None, arrivals: str, seed: int) -
         raise UsageError(f"Say one of --rate N, --users N and --arrivals FILE; got {got}.")
     try:
         if users is not None:
-            return Closed(users)
+            return Closed(users), None
         if rate is not None:
-            return Open(rate_rps=rate, pattern="even" if arrivals == EVEN else "poisson", seed=seed)
-        return Listed(_instants(Path(arrivals)))
+            return Open(rate_rps=rate, pattern="even" if arrivals == EVEN else "poisson", seed=seed), None
+        found = read_arrivals(Path(arrivals))
+        return found.listed, found.lines
     except ValueError as error:
         raise _wrong(error) from error
 
@@ -182,21 +200,6 @@ def _arrivals(rate: float | None, users: int | None, arrivals: str, seed: int) -
 def _default_duration(arrivals: Open | Listed | Closed) -> float:
     """Until just after the last instant of a list, for the end is not part of the duration."""
     return max(arrivals.times, default=0.0) + 1e-3 if isinstance(arrivals, Listed) else DURATION_S
-
-
-def _instants(file: Path) -> tuple[float, ...]:
-    """One number per line; blank lines and those that begin with # are passed over."""
-    lines = read_file("--arrivals", file, MAX_ARRIVAL_BYTES).decode("utf-8", errors="replace").splitlines()
-    found = []
-    for number, line in enumerate(lines, 1):
-        if text := line.partition("#")[0].strip():
-            try:
-                found.append(float(text))
-            except ValueError as error:
-                raise UsageError(f"{file}, line {number}: must be an instant in seconds; got {text[:40]!r}.") from error
-    if not found:
-        raise UsageError(f"--arrivals {file}: holds no instant; it takes one number of seconds per line.")
-    return tuple(found)
 
 
 def _deadline(deadline_ms: float | None) -> float | None:
@@ -238,7 +241,7 @@ def _wrong(error: ValueError) -> UsageError:
 
 def _deadline_text(plan: Plan, call: Call) -> str:
     if plan.deadline_s is None:
-        why = "the workflow has no objective" if call.is_workflow else "none was given"
+        why = "none was given" if call.workflow is None else "the workflow has no objective"
         return f"no deadline ({why}), so every answer is in time"
     whose = "as given" if plan.sends_deadline else "the workflow's objective"
     return f"deadline {plan.deadline_s * 1e3:g} ms, {whose}"
@@ -266,6 +269,20 @@ def _show(result: LoadResult, deadline: str) -> None:
         table.add_row("not sent", f"{result.unsent:,}", "too many were open")
     console.print(table)
     _show_times(console, result)
+    if len(result.by_call) > 1:
+        _show_calls(console, result)
+
+
+def _show_calls(console: Console, result: LoadResult) -> None:
+    """A row for each workflow of a load that has several."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("workflow", "offered", "in time", "goodput", "p50 ms", "p99 ms"):
+        table.add_column(heading, justify="left" if heading == "workflow" else "right")
+    for name, each in result.by_call.items():
+        share = "–" if each.attainment is None else f"{each.attainment:.1%}"
+        times = (_ms(each.latency.p50_s), _ms(each.latency.p99_s))
+        table.add_row(name, f"{each.offered:,}", share, f"{each.goodput_rps:,.1f}/s", *times)
+    console.print(table)
 
 
 def _show_times(console: Console, result: LoadResult) -> None:

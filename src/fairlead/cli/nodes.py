@@ -46,9 +46,11 @@ def nodes(
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=1).decode())
         return
     table = Table(box=None, pad_edge=False)
-    for heading in ("node", "kind", "vCPUs", "GB", "speed", "state"):
+    has_devices = any(node.accelerators for node in found.nodes)
+    for heading in ("node", "kind", "vCPUs", "GB", "speed", "state", *(["GPUs"] if has_devices else [])):
         table.add_column(heading)
     for node in found.nodes:
         memory = "–" if node.memory_gb is None else f"{node.memory_gb:g}"
-        table.add_row(node.name, node.kind, f"{node.vcpus:g}", memory, f"{node.speed:g}", node.state)
+        devices = ["\n".join(f"{one.name}: {one.shared}" for one in node.accelerators) or "–"] if has_devices else []
+        table.add_row(node.name, node.kind, f"{node.vcpus:g}", memory, f"{node.speed:g}", node.state, *devices)
     Console(highlight=False).print(table)

@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fairlead.app.units import seconds
 from fairlead.cli.choices import admit_own, parse_settings, whole_number
 from fairlead.cli.errors import FAILED, UsageError, warn
 from fairlead.cli.outputs import STDOUT, check_files, write_json
@@ -28,6 +29,8 @@ from fairlead.report.numbers import Kind, show
 from fairlead.runlog import HEAD
 from fairlead.workload import PolicyChoice
 from fairlead.workload.parse.document import parse_value
+
+_LEAD_S = 20.0  # before the requests that count, so that these meet the queues and instances that they met
 
 
 def replay(
@@ -57,6 +60,12 @@ def replay(
     warmup_s: Annotated[
         float, typer.Option("--warmup", metavar="SECONDS", help="Do not count requests that came before this instant.")
     ] = 0.0,
+    last: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Replay and count only the requests of the last TIME, as in 5m.")
+    ] = None,
+    newest_mb: Annotated[
+        int | None, typer.Option(metavar="MB", min=1, help="Read only so much at the end of the records of a long run.")
+    ] = None,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - for standard output.")
     ] = None,
@@ -69,13 +78,21 @@ def replay(
     check_files({"--json": json_to})
     if is_exact and (policies or settings):
         raise UsageError("--exact compares with what was recorded, so the policy cannot be another one.")
-    logged = read_logged_run(find_live_run(run))
+    if is_exact and (last is not None or newest_mb is not None):
+        raise UsageError("--exact compares the whole run: leave out --last and --newest-mb.")
+    if last is not None and warmup_s:
+        raise UsageError("--last and --warmup each say which requests count; leave one out.")
+    logged = read_logged_run(find_live_run(run), None if newest_mb is None else newest_mb << 20)
     if logged.damaged_bytes and logged.has_ended:
         warn(f"{logged.folder}: {logged.damaged_bytes} bytes are damaged and left out.")
     if is_exact:
         _check(logged, json_to)
         return
     last_s = logged.recording.duration_s
+    since = 0.0
+    if last is not None:
+        warmup_s = max(0.0, min(last_s - 1e-3, logged.recording.end_s - _duration(last)))
+        since = max(0.0, warmup_s - _LEAD_S)
     if not 0 <= warmup_s < last_s:
         raise UsageError(
             f"--warmup must be at least 0 and before the last arrival, at {last_s:.3g} s; got {warmup_s:g}."
@@ -91,9 +108,18 @@ def replay(
             def reach(now: float, done: int = i, name: str = choice.name) -> None:
                 progress.reach((done + min(1.0, now / last_s)) / len(choices), name)
 
-            again = run_again(logged, choice, seed=seed, warmup_s=warmup_s, observed=observed, progress=reach)
+            again = run_again(
+                logged, choice, seed=seed, warmup_s=warmup_s, observed=observed, since=since, progress=reach
+            )
             summaries.append(summarise(again))
     _show(logged, choices, summaries, json_to, is_quiet)
+
+
+def _duration(text: str) -> float:
+    try:
+        return seconds(text, "--last")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def find_live_run(folder: Path) -> Path:
@@ -108,7 +134,7 @@ def find_live_run(folder: Path) -> Path:
 
 
 def choose_policies(logged: LoggedRun, policies: Sequence[str], settings: Sequence[str]) -> list[PolicyChoice]:
-    """Who is to decide: each with its parameters. The run's own policy keeps those it had."""
+    """The policies that are to decide, each with its parameters. The run's own policy keeps those it had."""
     given: dict[str, object] = {}
     faults: list[Fault] = []
     for key, text in parse_settings(settings).items():

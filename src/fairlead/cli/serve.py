@@ -6,23 +6,26 @@ import socket
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
+from urllib.parse import urlsplit
 
 import msgspec
 import typer
 import yaml
 
-from fairlead.app.function import device_names
 from fairlead.app.load import no_app_in, split_address
 from fairlead.app.secrets import AGENT_TOKEN
-from fairlead.app.units import bytes_of, seconds
+from fairlead.app.units import seconds
 from fairlead.cli.choices import admit_own
+from fairlead.cli.devices import chosen_devices, chosen_size
 from fairlead.cli.errors import UsageError, warn
 from fairlead.cli.ray import growth, ray_listen, ray_order, shared_certificate
 from fairlead.engine.live.callbacks.allowed import AllowList
 from fairlead.engine.live.gateway.settings import LIMITS, Settings, read_token
+from fairlead.engine.live.gpus import GpuChoice, UnknownGpuError
 from fairlead.engine.live.limits.choose import KINDS
 from fairlead.engine.live.links.address import bound_address, listen_on, parse_address
 from fairlead.engine.live.links.tls import TlsFiles, client_context
@@ -40,6 +43,7 @@ BACKENDS = ("local", "agents", "ray")
 """Where instances may run."""
 
 _AGENTS_LISTEN = "127.0.0.1:8001"
+_OTEL = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _PEMS = ("certfile", "keyfile")
 _LARGEST = 1e15  # of any limit: bytes, seconds or counts beyond it are typing errors
 
@@ -81,6 +85,16 @@ def serve(
     limits: Annotated[
         str | None, typer.Option(help="How CPU and memory are limited: cgroup-v1, cgroup-v2 or affinity.")
     ] = None,
+    gpus: Annotated[
+        str, typer.Option(metavar="WHICH", help="GPUs that functions get: all, none, or indices and UUIDs such as 0,1.")
+    ] = "all",
+    gpu_sharing: Annotated[
+        str,
+        typer.Option(help="How GPUs without MIG are shared: mps, time (by turns), or auto: mps if its daemon runs."),
+    ] = "auto",
+    vgpus_per_gpu: Annotated[
+        float, typer.Option(metavar="NUMBER", help="As how many vGPUs a GPU without MIG counts.")
+    ] = 7.0,
     nodes: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Parts of this machine to serve on, instead of the app's own.")
     ] = None,
@@ -188,6 +202,19 @@ def serve(
     reload: Annotated[
         bool, typer.Option("--reload", help="Deploy an app again whenever one of its files changes; for development.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Do not show what functions print; `fairlead logs` has it.")
+    ] = False,
+    log_mb: Annotated[
+        float, typer.Option(help="What the lines of functions may take on the disk, in megabytes.", min=1, max=1e6)
+    ] = 256.0,
+    access_log: Annotated[
+        str | None, typer.Option(metavar="FORM", help="Print a line for every request: text or json.")
+    ] = None,
+    otel: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Send traces to this OpenTelemetry receiver (OTLP over HTTP)."),
+    ] = None,
     no_records: Annotated[bool, typer.Option("--no-records", help="Keep no records of the run.")] = False,
     decision_times: Annotated[
         bool, typer.Option("--decision-times", help="Record the CPU time of every decision of the policy.")
@@ -209,15 +236,25 @@ def serve(
         raise UsageError(f"--overcommit must be at least 1 and finite; got {overcommit:g}.")
     if control_period is not None and scaler in (None, "none") and not monitor:
         raise UsageError("--control-period needs --scaler, whose period it is, or --monitor.")
+    chosen_gpus = gpu_choice(gpus, gpu_sharing, vgpus_per_gpu)
+    if chosen_gpus != GpuChoice() and (backend != "local" or nodes is not None):
+        where = "--nodes, whose parts of this machine have no GPUs" if nodes is not None else f"--backend {backend}"
+        hint = "; each fairlead agent takes these options itself" if backend == "agents" else ""
+        raise UsageError(f"--gpus, --gpu-sharing and --vgpus-per-gpu do not go with {where}{hint}.")
     if nodes is not None and (warning := read_nodes(nodes).excess(len(paths))) is not None:
         warn(warning)
     if backend not in BACKENDS:
         raise UsageError(f"--backend must be one of {', '.join(BACKENDS)}; got {backend!r}.")
     if backend != "local" and nodes is not None:
         raise UsageError(f"--nodes describes parts of this machine; with --backend {backend}, each agent is a node.")
+    if backend == "agents" and (device or device_memory):
+        raise UsageError("--device and --device-memory are for nodes that this command makes; give them to each agent.")
     if backend != "ray" and (address is not None or ray_share or ray_reserve != "node" or ray_pip or grow):
         raise UsageError("--address, --ray-share, --ray-reserve, --ray-pip and --grow need --backend ray.")
-    ray = ray_order(address, ray_share or [], ray_reserve, ray_pip) if backend == "ray" else None
+    ray = None
+    devices, device_bytes = chosen_devices(device or []), chosen_size(device_memory, "--device-memory")
+    if backend == "ray":
+        ray = ray_order(address, ray_share or [], ray_reserve, ray_pip, devices, device_bytes)
     bounds = growth(grow or [])
     join_at = agents_listen or (_AGENTS_LISTEN if ray is None else ray_listen(ray))
     if values is not None:
@@ -237,15 +274,19 @@ def serve(
         overcommit=overcommit,
         weights=_weights(weight or []),
         limits=limits,
+        gpus=chosen_gpus,
         nodes=None if nodes is None else nodes_text(nodes),
-        devices=chosen_devices(device or []),
-        device_memory_bytes=0 if device_memory is None else chosen_size(device_memory, "--device-memory"),
+        devices=devices,
+        device_memory_bytes=device_bytes,
         monitor=monitor,
         warms_up=not no_warm_up,
         profiled=not no_profile,
         records=not no_records,
         times_decisions=decision_times,
         reloads=reload,
+        log_bytes=int(log_mb * 2**20),
+        access_log=_form(access_log),
+        otel=_receiver(otel),
         token_file=None if token_file is None else str(token_file.resolve()),
         allow_deploy=allow_deploy,
         callback_prefixes=tuple(callback_allow or ()),
@@ -295,9 +336,32 @@ def serve(
             keyfile=keyfile,
             **cast(dict[str, Any], order.settings),
         ).check([listening])
-        code = Supervisor(listening, order, warn, agents).run()
+        code = Supervisor(listening, order, warn, agents, None if quiet else _show).run()
     if code:
         raise typer.Exit(1)
+
+
+def _form(text: str | None) -> Literal["text", "json"] | None:
+    """The form of the access log."""
+    if text is not None and text not in ("text", "json"):
+        raise UsageError(f"--access-log must be text or json; got {text!r}.")
+    return cast(Literal["text", "json"] | None, text)
+
+
+def _receiver(url: str | None) -> str | None:
+    """Where traces go: to a URL, or, with an empty text, to where the standard variables say; None for nowhere."""
+    if url is None:
+        is_given = any(os.environ.get(name) for name in _OTEL) and os.environ.get("OTEL_SDK_DISABLED") != "true"
+        return "" if is_given and find_spec("opentelemetry") is not None else None
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"--otel must be a URL such as http://127.0.0.1:4318; got {url!r}.")
+    return url
+
+
+def _show(line: str) -> None:
+    """A line that a function wrote."""
+    typer.echo(line, err=True)
 
 
 @contextmanager
@@ -321,6 +385,16 @@ def _agents_socket(backend: str, text: str, certfile: Path | None) -> Iterator[s
         Path(address.path).unlink(missing_ok=True)
 
 
+def gpu_choice(gpus: str, sharing: str, vgpus: float) -> GpuChoice:
+    """What the options say of GPUs."""
+    choice = GpuChoice(gpus=gpus.strip(), sharing=cast(Any, sharing), vgpus=vgpus)
+    try:
+        choice.check()
+    except UnknownGpuError as error:
+        raise UsageError(str(error)) from error
+    return choice
+
+
 def agents_token(file: Path | None, state: Path) -> Path | None:
     """The file with the agents' token, made on first use; None where the environment has the token."""
     if file is None and AGENT_TOKEN in os.environ:
@@ -339,22 +413,6 @@ def warn_of_join(agents: socket.socket, token: Path | None, certfile: Path | Non
     how = f" --token-file {token}" if token is not None else f"    ({AGENT_TOKEN} holds the token)"
     trust = "" if certfile is None else f" --cacert {certfile}"
     typer.echo(f"Agents join with: fairlead agent --join {bound_address(agents)}{trust}{how}", err=True)
-
-
-def chosen_devices(names: Sequence[str]) -> tuple[str, ...]:
-    """The devices that `--device` names."""
-    try:
-        return device_names(names, "--device")
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def chosen_size(text: str, option: str) -> int:
-    """The bytes that an option gives."""
-    found = bytes_of(text)
-    if not found:
-        raise UsageError(f"{option} must be a size, such as 64MB; got {text!r}.")
-    return found
 
 
 def _weights(texts: Sequence[str]) -> dict[str, float]:

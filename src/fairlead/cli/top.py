@@ -16,7 +16,8 @@ from rich.text import Text
 
 from fairlead.cli.errors import UsageError
 from fairlead.cli.gateways import STATUS, find_gateway
-from fairlead.engine.live.status import AppStatus, CacheStatus, FunctionStatus, Status, WorkflowStatus
+from fairlead.engine.live.kernels.status import DeviceStatus
+from fairlead.engine.live.status import AppStatus, CacheStatus, FunctionStatus, NodeStatus, Status, WorkflowStatus
 from fairlead.errors import FairleadError
 from fairlead.report.numbers import Kind, show
 
@@ -48,6 +49,20 @@ _FUNCTION_COLUMNS = {
 }
 _CACHE_COLUMNS = {"cached": 1, "kept": 5}
 _NODE_COLUMNS = {"node": 0, "vCPUs": 0, "speed": 1, "in use": 0, "instances": 0}
+_GPU_COLUMNS = {"vGPUs": 0, "GPUs": 2}
+_GPU_USE_COLUMNS = {"GPU": 3, "GPU GB": 4}
+_DEVICE_COLUMNS = {
+    "device": 0,
+    "used": 0,
+    "of": 1,
+    "buffers": 4,
+    "hits": 0,
+    "evicted": 2,
+    "waiting": 3,
+    "runs": 2,
+    "busy": 1,
+    "restarts": 3,
+}
 _WATCHED_COLUMNS = {"busy": 0, "others": 0, "waiting": 0}
 
 
@@ -95,7 +110,35 @@ def frame(status: Status, url: str) -> RenderableType:
         parts.append(Text("No app is served."))
     for app in status.apps:
         parts += [Text(), _heading(app), _workflows(app.workflows), _functions(app.functions), _nodes(app)]
+    if status.devices:
+        parts += [Text(), _devices(status.devices)]
     return Group(*parts)
+
+
+def _devices(devices: tuple[DeviceStatus, ...]) -> "_Fitted":
+    """The devices for kernels, of all apps together."""
+    return _Fitted(
+        _DEVICE_COLUMNS,
+        [
+            (
+                f"{one.device} on {one.node}" + ("" if one.is_ready else " (starting)"),
+                _size(one.used_bytes),
+                _NONE if one.memory_bytes is None else _size(one.memory_bytes),
+                str(len(one.residents)),
+                _number(one.hit_rate, "share"),
+                f"{one.evictions:,}",
+                str(one.waiting),
+                f"{one.runs:,}",
+                f"{sum(one.device_s.values()):.1f} s",
+                str(one.restarts),
+            )
+            for one in devices
+        ],
+    )
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.1f} MB"
 
 
 def _heading(app: AppStatus) -> Text:
@@ -131,9 +174,9 @@ def _workflows(workflows: tuple[WorkflowStatus, ...]) -> "_Fitted":
 
 
 def _functions(functions: tuple[FunctionStatus, ...]) -> "_Fitted":
-    has_caches = any(one.cache for one in functions)
+    has_caches, has_gpus = any(one.cache for one in functions), any(one.gpus for one in functions)
     return _Fitted(
-        _FUNCTION_COLUMNS | (_CACHE_COLUMNS if has_caches else {}),
+        _FUNCTION_COLUMNS | (_CACHE_COLUMNS if has_caches else {}) | (_GPU_USE_COLUMNS if has_gpus else {}),
         [
             (
                 one.name,
@@ -148,6 +191,7 @@ def _functions(functions: tuple[FunctionStatus, ...]) -> "_Fitted":
                 _number(one.observed_s, "seconds"),
                 f"{one.invocations:,}",
                 *(_cached(one.cache) if has_caches else ()),
+                *(_gpu_use(one) if has_gpus else ()),
             )
             for one in functions
         ],
@@ -159,8 +203,22 @@ def _cached(cache: CacheStatus | None) -> tuple[str, str]:
     return (_NONE, _NONE) if cache is None else (_number(cache.hit_rate, "share"), f"{cache.entries:,}")
 
 
+def _gpu_use(function: FunctionStatus) -> tuple[str, str]:
+    """The share of GPUs that its instances keep busy, in GPUs, and the device memory that they have."""
+    shares = [one.utilisation for one in function.gpus if one.utilisation is not None]
+    memory = [one.memory_bytes for one in function.gpus if one.memory_bytes is not None]
+    return f"{sum(shares):.2f}" if shares else _NONE, f"{sum(memory) / 2**30:.1f}" if memory else _NONE
+
+
+def _held(node: NodeStatus) -> tuple[str, str]:
+    """The vGPUs that are held of those there are, and how each GPU is shared."""
+    used = sum(one.used_vgpus for one in node.accelerators)
+    there = sum(one.vgpus for one in node.accelerators)
+    return f"{used:g} of {there:g}", "; ".join(device.shared for device in node.accelerators) or _NONE
+
+
 def _nodes(app: AppStatus) -> "_Fitted":
-    is_watched = any(one.signals for one in app.nodes)
+    is_watched, has_gpus = any(one.signals for one in app.nodes), any(one.accelerators for one in app.nodes)
     rows = []
     for one in app.nodes:
         shares = (one.signals.get("c0"), one.pressure, one.signals.get("psi_cpu")) if is_watched else ()
@@ -168,8 +226,8 @@ def _nodes(app: AppStatus) -> "_Fitted":
         load = _number(one.load, "share")
         vcpus = f"{one.vcpus:g}" if one.lease_vcpus is None else f"{one.lease_vcpus:g} of {one.vcpus:g}"
         name = one.name if one.state == "up" else f"{one.name} ({one.state})"
-        rows.append((name, vcpus, f"{one.speed:g}", load, str(one.instances), *seen))
-    return _Fitted(_NODE_COLUMNS | (_WATCHED_COLUMNS if is_watched else {}), rows)
+        rows.append((name, vcpus, f"{one.speed:g}", load, str(one.instances), *(_held(one) if has_gpus else ()), *seen))
+    return _Fitted(_NODE_COLUMNS | (_GPU_COLUMNS if has_gpus else {}) | (_WATCHED_COLUMNS if is_watched else {}), rows)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Load on a server over HTTP: requests at given instants, whatever the answers do, and what came of each."""
 
+from fairlead.client.target import Target
+from fairlead.client.tls import TLSError
 from fairlead.load.plan import Call, Closed, Listed, Open, Picks, Plan
 from fairlead.load.result import LoadResult, Times
 from fairlead.load.run import LoadProgress, run_load
-from fairlead.load.target import Target
-from fairlead.load.tls import TLSError
 
 __all__ = [
     "Call",

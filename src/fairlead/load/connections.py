@@ -9,11 +9,11 @@ from time import monotonic
 import httptools
 import msgspec
 
+from fairlead.client.target import Target
 from fairlead.load.samples import CLOSED, MALFORMED, NOT_CONNECTED, TIMED_OUT, UNSENT
-from fairlead.load.target import Target
 
 MAX_REASON_BYTES = 4096
-MAX_REASON_LETTERS = 60
+MAX_REASON_LETTERS = 300
 LEAST_DEADLINE_MS = 0.1
 
 Ended = Callable[[int, float, int, str], None]

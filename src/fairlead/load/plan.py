@@ -77,12 +77,14 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         path: Where it goes, on the server of the load's URL, such as `/v1/workflows/main`.
         body: What is sent.
         deadline_s: From the scheduled arrival; None for no deadline, so that every answer is in time.
+        headers: Beside those of the plan.
     """
 
     name: str
     path: str
     body: bytes = b""
     deadline_s: float | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or any(sign in self.path for sign in " \r\n\0"):
@@ -168,7 +170,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"mix_seed must not be negative; got {self.mix_seed}.")
         if not self.bodies:
             raise ValueError("body must be bytes, or a tuple of at least one; got none.")
-        for header in self.headers:
+        for header in (*self.headers, *(header for call in self.calls for header in call.headers)):
             if any(sign in part for part in header for sign in "\r\n\0") or ":" in header[0] or not header[0]:
                 raise ValueError(f"headers: {header[0]!r} is not a header that can be sent.")
 

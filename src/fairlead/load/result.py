@@ -15,6 +15,7 @@ REFUSALS = (408, 429, 503, 504)
 """Statuses that say: not now, or not in time."""
 
 _FIGURE = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
+_MOST_LETTERS = 80  # of a reason, once its figures are gone
 LATE_GENERATOR_S = 0.005
 LATE_GENERATOR_SHARE = 0.1  # of the deadline
 
@@ -178,7 +179,8 @@ def _by_name(which: NDArray[np.bool_], status: NDArray[np.int16], reasons: dict[
     found: Counter[str] = Counter()
     for row in np.flatnonzero(which):
         code = int(status[row])
-        found[f"{ERRORS.get(code, code)} {_without_figures(reasons.get(int(row), ''))}".rstrip()] += 1
+        reason = _without_figures(reasons.get(int(row), ""))[:_MOST_LETTERS]
+        found[f"{ERRORS.get(code, code)} {reason}".rstrip()] += 1
     return dict(found.most_common())
 
 

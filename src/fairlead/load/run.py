@@ -9,13 +9,13 @@ from time import monotonic, process_time
 
 import msgspec
 
+from fairlead.client.target import Target
+from fairlead.client.tls import client_context, tls_failure
 from fairlead.load.clock import Alarm
 from fairlead.load.connections import Pool
 from fairlead.load.plan import Closed, Plan
 from fairlead.load.result import LoadResult, summarise
 from fairlead.load.samples import Samples
-from fairlead.load.target import Target
-from fairlead.load.tls import client_context, tls_failure
 
 try:
     import uvloop
@@ -85,10 +85,13 @@ class _Generator:
         self._is_all_sent = False
         self._budgets_s = plan.budgets_s
         self._picks = plan.picks()
-        targets = [target.at(call.path) for call in plan.calls] or [target] * len(plan.bodies)
+        sent = [(target.at(call.path), call.headers) for call in plan.calls] or [(target, ())] * len(plan.bodies)
         self._pool = Pool(
             target,
-            [(each.head(body, plan.headers), body) for each, body in zip(targets, plan.bodies, strict=True)],
+            [
+                (place.head(body, (*plan.headers, *headers)), body)
+                for (place, headers), body in zip(sent, plan.bodies, strict=True)
+            ],
             self._picks,
             tls=tls,
             sends_deadline=plan.is_timed and plan.sends_deadline,

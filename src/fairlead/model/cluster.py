@@ -1,6 +1,7 @@
 """Machines: devices, nodes of several kinds, and the cluster they make, with its prices."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import inf
 from types import MappingProxyType
@@ -11,6 +12,9 @@ import msgspec
 from fairlead.model.mig import MIG_SIZES, mig_layout
 
 Sharing = Literal["mps", "mig", "time"]
+Serves = Literal["all", "functions", "kernels"]
+
+_LOST_VGPUS = 0.0004  # rounds to no thousandth of a vGPU: nothing fits there
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,9 +43,12 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     `partition`, and a start for which one must be cut takes `repartition_s` longer. `time`: by turns, each run with the
     whole device; where several take turns, `slice_overhead` is what changing costs, as a share of the time of a turn.
 
-    `name` is what the node knows it by, such as `opencl:0`; devices of a simulation need none. `reserve_gb` of its
-    memory is nobody's to use. The rest is about kernels: how fast buffers are copied to and from the host, what a start
-    that allocates pays besides, and how long the executor of all kernels takes to start.
+    `serves` says what may run there: kernels where an executor has the device, functions where instances get shares of
+    it. A device that `is_fixed` has the slices of its `partition` and no others: none is cut or destroyed. `name` is
+    what its node knows it by: `opencl:0`, or the model and UUID of a GPU; devices of a simulation need none.
+
+    `reserve_gb` of its memory is nobody's to use. The rest is about kernels: how fast buffers are copied to and from
+    the host, what a start that allocates pays besides, and how long the executor of all kernels takes to start.
     """
 
     vgpus: float
@@ -55,6 +62,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     partition: tuple[int, ...] = ()
     repartition_s: float = 0.0
     slice_overhead: float = 0.0
+    is_fixed: bool = False
+    serves: Serves = "all"
 
     def __post_init__(self) -> None:
         if not 0 < self.vgpus < inf:
@@ -63,6 +72,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"device_memory_gb must be positive; got {self.memory_gb}.")
         if self.sharing not in get_args(Sharing):
             raise ValueError(f"gpu_sharing must be one of {', '.join(get_args(Sharing))}; got {self.sharing!r}.")
+        if self.serves not in get_args(Serves):
+            raise ValueError(f"serves must be one of {', '.join(get_args(Serves))}; got {self.serves!r}.")
         if self.sharing == "mig" and self.vgpus != 7:
             raise ValueError(f"a MIG device has 7 vGPUs; got {self.vgpus:g}.")
         if not 0 <= self.reserve_gb < self.memory_gb:
@@ -77,6 +88,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_partition(self) -> None:
         sizes = list(self.partition)
+        if self.is_fixed and self.sharing != "mig":
+            raise ValueError("is_fixed must be false unless gpu_sharing is mig.")
         if sizes and self.sharing != "mig":
             raise ValueError(f"partition must be left out unless gpu_sharing is mig; got {sizes}.")
         if not set(sizes) <= set(MIG_SIZES):
@@ -88,6 +101,27 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     def usable_gb(self) -> float:
         """Memory that instances and buffers may take."""
         return self.memory_gb - self.reserve_gb
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing of it can be used any more; see `lost`."""
+        return self.vgpus <= _LOST_VGPUS
+
+    def lost(self) -> "Device":
+        """What takes its place in a node when it is lost, so that the numbers of the other devices stay."""
+        return Device(vgpus=_LOST_VGPUS, sharing="time", serves=self.serves, name=self.name)
+
+    def holds(self, vgpus: float) -> bool:
+        """Whether a run with this many vGPUs can be there while nothing else is."""
+        if self.sharing != "mig":
+            return vgpus <= self.vgpus
+        return vgpus in (self.partition if self.is_fixed else MIG_SIZES)
+
+    def has_slices(self, sizes: Sequence[int]) -> bool:
+        """Whether a MIG device can have slices of these sizes beside each other."""
+        if self.is_fixed:
+            return not Counter(sizes) - Counter(self.partition)
+        return mig_layout(sizes) is not None
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,6 @@ from math import floor, inf
 from fairlead.model.cluster import Device, Node
 from fairlead.model.configuration import Configuration
 from fairlead.model.function import Function
-from fairlead.model.mig import MIG_SIZES
 
 
 def slots(node: Node, function: Function, configuration: Configuration) -> int:
@@ -22,9 +21,11 @@ def slots(node: Node, function: Function, configuration: Configuration) -> int:
 
 
 def _device_slots(device: Device, function: Function, configuration: Configuration) -> float:
-    if device.sharing == "mig" and configuration.vgpus not in MIG_SIZES:
+    if not device.holds(configuration.vgpus):
         return 0
     by_memory = _times(device.usable_gb, function.footprint_gb) if function.footprint_gb else inf
+    if device.is_fixed:
+        return min(device.partition.count(int(configuration.vgpus)), by_memory)
     return min(_times(device.vgpus, configuration.vgpus), by_memory)
 
 

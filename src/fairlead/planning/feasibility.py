@@ -1,6 +1,6 @@
 """Whether a machine could ever run something: its size against what a run takes, with nothing else there."""
 
-from fairlead.model import MIG_SIZES, Configuration, Function, Node
+from fairlead.model import Configuration, Function, Node
 
 
 def could_hold(node: Node, device: int | None, function: Function, configuration: Configuration) -> bool:
@@ -10,9 +10,9 @@ def could_hold(node: Node, device: int | None, function: Function, configuration
     if device is None:
         return configuration.vgpus == 0
     accelerator = node.devices[device]
-    if not 0 < configuration.vgpus <= accelerator.vgpus or function.footprint_gb > accelerator.usable_gb:
+    if configuration.vgpus == 0 or function.footprint_gb > accelerator.usable_gb:
         return False
-    return accelerator.sharing != "mig" or configuration.vgpus in MIG_SIZES
+    return accelerator.holds(configuration.vgpus)
 
 
 def could_run(node: Node, function: Function, configuration: Configuration) -> bool:

@@ -341,12 +341,22 @@ class View(Protocol):
         ...
 
     def place(
-        self, function: str, configuration: Configuration, order: Order = "warm-first", *, evicts: bool = True
+        self,
+        function: str,
+        configuration: Configuration,
+        order: Order = "warm-first",
+        *,
+        evicts: bool = True,
+        near: Invocation | None = None,
     ) -> str | None:
         """The emptiest node where it fits; `warm-first` prefers nodes with a warm, idle instance. None if nowhere.
 
         `warm` takes no others. `fresh` asks for room for one more instance, as `Warm` needs: one that is starting does
         not count. Without `evicts`, no idle instance has to make way for it.
+
+        With `near`, the node that holds the largest part of this invocation's input comes first: where nothing has to
+        start for it, or nothing is warm elsewhere, or the transfer takes longer than the start. Where the transfer
+        takes no time, or its input travels with the batch, `near` changes nothing.
         """
         ...
 
@@ -388,6 +398,13 @@ class View(Protocol):
 
     def inputs(self, invocation: Invocation) -> tuple[tuple[str, float], ...]:
         """Where a waiting invocation's input lies: (node, megabytes) per predecessor."""
+        ...
+
+    def holder(self, invocation: Invocation) -> tuple[str, float] | None:
+        """The node with the largest part of a waiting invocation's input, and the seconds of transfer saved there.
+
+        The time is as believed now. None where nothing is saved, or that node is down.
+        """
         ...
 
     def pressure(self, node: str) -> float:

@@ -40,6 +40,7 @@ def replay(
     warmup_s: float = 0.0,
     observed: Observations | None = None,
     near: int = NEAR,
+    since: float = 0.0,
     progress: Progress | None = None,
 ) -> Recording:
     """What the recorded requests would have met: same instants, deadlines and inputs, times drawn from the run.
@@ -51,9 +52,10 @@ def replay(
         warmup_s: Requests that came before this instant are not counted.
         observed: What the run shows, if it is at hand from another replay.
         near: Among how many batches of about the same time one is drawn.
+        since: Requests that came before this instant are left out.
         progress: Called now and then with the simulated time.
     """
-    given = _given(run)
+    given = _given(run, since)
     if not any(isinstance(event, ev.Arrived) for _, event in given):
         raise ConfigError(str(run.folder), [Fault("", "no request was recorded, so there is nothing to replay.")])
     number = run.head.seed if seed is None else seed
@@ -99,16 +101,21 @@ def left_out(run: LoggedRun) -> Mapping[str, int]:
     return counts
 
 
-def _given(run: LoggedRun) -> list[tuple[float, ev.Event]]:
+def _given(run: LoggedRun, since: float) -> list[tuple[float, ev.Event]]:
     """What came from outside: requests, cancellations, expiries, orders that name no instance, and nodes.
 
-    Nodes may be lost, come back, and change their size.
+    Nodes may be lost, come back, and change their size. What concerns a request that came before `since` is left out.
     """
     nodes = {node.name for node in run.head.scenario.cluster.nodes}
     given: list[tuple[float, ev.Event]] = []
+    left_out: set[int] = set()
     for now, events in run.instants:
         for event in events:
-            if isinstance(event, ev.Arrived | ev.Cancelled | ev.Expired | ev.NodeLost | ev.NodeChanged | ev.Pressure):
+            if isinstance(event, ev.Arrived) and event.request.arrival < since:
+                left_out.add(event.request.id)
+            elif isinstance(event, ev.Cancelled | ev.Expired) and event.request in left_out:
+                left_out.discard(event.request)
+            elif isinstance(event, ev.Arrived | ev.Cancelled | ev.Expired | ev.NodeLost | ev.NodeChanged | ev.Pressure):
                 given.append((now, event))
             elif isinstance(event, ev.Ordered):
                 if not isinstance(event.action, Retire):

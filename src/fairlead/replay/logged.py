@@ -44,17 +44,17 @@ class LoggedRun:
         return scenario
 
 
-def read_logged_run(folder: Path | str) -> LoggedRun:
-    """The live run in a folder; ConfigError says what is wrong with it."""
+def read_logged_run(folder: Path | str, newest_bytes: int | None = None) -> LoggedRun:
+    """The live run in a folder; ConfigError says what is wrong with it. For `newest_bytes`, see `read_frames`."""
     folder = Path(folder)
     head = read_head(folder)
-    recording = read_live_run(folder)
+    recording = read_live_run(folder, newest_bytes)
     tail = Tail()
     rows: dict[int, list[Row]] = {Kind.REQUESTS: [], Kind.INVOCATIONS: [], Kind.INSTANCES: []}
     instants: list[tuple[float, tuple[ev.Event, ...]]] = []
     has_ended = False
     try:
-        for frame in read_frames(folder, tail):
+        for frame in read_frames(folder, tail, newest_bytes):
             if frame.kind in rows:
                 rows[frame.kind] += [tuple(row) for row in frame.entries]
             elif frame.kind == Kind.INSTANTS:

@@ -257,6 +257,8 @@ def _stages(series: Sequence[Series]) -> Iterable[str]:
     has_workflows = len({workflow for workflow, _ in stages}) > 1
     texts = ("runs", "mean wait", "wait p95", "mean cold start", "mean transfer", "mean run", "run p95")
     heads = ["<th>stage</th>", '<th class="left">policy</th>', *(f"<th>{text}</th>" for text in texts)]
+    heads.append('<th class="left">wait, cold start, transfer, run</th>')
+    longest_s = max(found.total_s for one in times.values() for found in one.values())
     body = []
     for workflow, stage in stages[:MOST_STAGES]:
         name = f"{workflow}: {stage}" if has_workflows else stage
@@ -265,6 +267,7 @@ def _stages(series: Sequence[Series]) -> Iterable[str]:
             if found is not None:
                 cells = "".join(f"<td>{show(value, 'seconds')}</td>" for value in found[1:])
                 first = f'<th scope="row">{escape(name)}</th><td class="left">{_name(one)}</td>'
+                cells += f'<td class="left">{found.bar(longest_s)}</td>'
                 body.append(f"<tr>{first}<td>{found.runs:,}</td>{cells}</tr>")
     note = "Wait: from ready to start. A batch counts once for each of its invocations."
     if len(stages) > MOST_STAGES:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
 from io import BytesIO
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from fairlead.errors import MissingExtraError
 from fairlead.report.numbers import show
-from fairlead.report.page import POLICY
+from fairlead.report.page import POLICY, page_style
 from fairlead.report.svg import Drawing, Scale, draw_axes
 
 WINDOW = 10
@@ -147,7 +146,7 @@ def learning_png(learning: Learning) -> bytes:
 
 def learning_page(learning: Learning) -> str:
     """A page that needs nothing else: the curve, what came of each function's agent, and how they were trained."""
-    style = files("fairlead.report").joinpath("page.css").read_text(encoding="utf-8")
+    style = page_style()
     style += f".wide,.near{{fill:var(--c)}}{_BANDS}\n"
     keys = "".join(
         f'<li><svg class="key c0" viewBox="0 0 18 11" aria-hidden="true">{shape}</svg>{words}</li>'

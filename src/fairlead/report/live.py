@@ -34,18 +34,18 @@ def is_run(folder: Path) -> bool:
     return (folder / RUN).exists() or (folder / HEAD).exists()
 
 
-def read_any_run(folder: Path) -> Recording:
-    """The run in a folder, simulated or live."""
-    return read_live_run(folder) if (folder / HEAD).exists() else read_run(folder)
+def read_any_run(folder: Path, newest_bytes: int | None = None) -> Recording:
+    """The run in a folder, simulated or live; of a live one perhaps only about so many bytes at its end."""
+    return read_live_run(folder, newest_bytes) if (folder / HEAD).exists() else read_run(folder)
 
 
-def read_live_run(folder: Path | str) -> Recording:
-    """The run that `fairlead serve` leaves, or is writing, in a folder."""
+def read_live_run(folder: Path | str, newest_bytes: int | None = None) -> Recording:
+    """The run that `fairlead serve` leaves, or is writing, in a folder. For `newest_bytes`, see `read_frames`."""
     folder = Path(folder)
     head = read_head(folder)
     found = _Found()
     try:
-        for frame in read_frames(folder, found.tail):
+        for frame in read_frames(folder, found.tail, newest_bytes):
             found.take(frame.kind, frame.entries)
     except (OSError, msgspec.ValidationError, ValueError, TypeError) as error:
         raise ConfigError(str(folder), [Fault("", f"its segments cannot be read: {error}")]) from error

@@ -1,3 +1,12 @@
+// The switch between light and dark.
+const turn = document.createElement("button");
+turn.type = "button";
+turn.className = "theme corner";
+turn.textContent = "◐";
+turn.title = "Light or dark";
+turn.setAttribute("aria-label", "Switch between light and dark");
+document.body.prepend(turn);
+
 // A legend entry switches its policy on and off in every chart. Without scripts the entries are plain text.
 for (const entry of document.querySelectorAll("[data-toggle]")) {
   const button = document.createElement("button");

@@ -6,10 +6,20 @@ from importlib.resources import files
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
+def page_style() -> str:
+    """The style of every page: what reports share with the dashboard, and their own."""
+    return _both("css")
+
+
+def _both(kind: str) -> str:
+    shared, own = files("fairlead.web"), files("fairlead.report")
+    parts = (shared.joinpath(f"theme.{kind}"), own.joinpath(f"page.{kind}"))
+    return "".join(part.read_text(encoding="utf-8") for part in parts)
+
+
 def whole_page(title: str, body: str) -> str:
-    """A complete HTML page with this title and content; light and dark, and complete without scripts."""
-    resources = files("fairlead.report")
-    style, script = (resources.joinpath(file).read_text(encoding="utf-8") for file in ("page.css", "page.js"))
+    """A complete HTML page with this title and content, in the dashboard's look, and complete without scripts."""
+    style, script = page_style(), _both("js")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f"<title>{escape(title)} · Fairlead</title>\n"

@@ -10,6 +10,8 @@ import polars as pl
 from fairlead.model import Recording
 from fairlead.report.counted import counted_invocations
 
+_BAR_PX = 150
+
 
 class StageTimes(NamedTuple):
     """The invocations of one stage that are done: how many, and seconds."""
@@ -21,6 +23,25 @@ class StageTimes(NamedTuple):
     transfer_mean_s: float
     run_mean_s: float
     run_p95_s: float
+
+    @property
+    def total_s(self) -> float:
+        """The means together."""
+        return self.wait_mean_s + self.cold_mean_s + self.transfer_mean_s + self.run_mean_s
+
+    def bar(self, longest_s: float) -> str:
+        """The means beside each other as HTML, where all stages have one scale, as the dashboard shows them."""
+        means = {
+            "wait_s": self.wait_mean_s,
+            "cold_s": self.cold_mean_s,
+            "transfer_s": self.transfer_mean_s,
+            "run_s": self.run_mean_s,
+        }
+        widths = ((name, _BAR_PX * mean / longest_s) for name, mean in means.items() if longest_s > 0)
+        shapes = "".join(
+            f'<i class="{name}" style="width:{width:.1f}px"></i>' for name, width in widths if width >= 0.1
+        )
+        return f'<span class="bar" aria-hidden="true">{shapes}</span>'
 
 
 def stage_times(recordings: Iterable[Recording]) -> dict[tuple[str, str], StageTimes]:

@@ -12,6 +12,7 @@ flat, so that it can be read without knowing requests.
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from struct import Struct
@@ -121,15 +122,19 @@ class Tail(msgspec.Struct):
     damaged_bytes: int = 0
 
 
-def read_frames(folder: Path, tail: Tail | None = None) -> Iterator[Frame]:
+def read_frames(folder: Path, tail: Tail | None = None, newest_bytes: int | None = None) -> Iterator[Frame]:
     """Every frame of a folder in the order of writing, also while it is being written to.
 
-    What does not check ends its segment: the rest of it is counted in `tail`.
+    What does not check ends its segment: the rest of it is counted in `tail`. With `newest_bytes`, of a longer run only
+    the first segment, which tells how it began, and about so many bytes at its end are read.
     """
     tail = tail if tail is not None else Tail()
     decoder = msgspec.msgpack.Decoder(Frame)
     numbers = sorted(int(match[1]) for path in folder.glob("segment-*") if (match := _NAME.fullmatch(path.name)))
     tail.is_whole = numbers == list(range(1, len(numbers) + 1))
+    if newest_bytes is not None and len(newest := _newest(folder, numbers, newest_bytes)) < len(numbers):
+        tail.is_whole = False
+        numbers = [number for number in numbers if number == 1 or number in newest]
     for number in numbers:
         try:
             data = (folder / f"segment-{number:06}.frames").read_bytes()
@@ -149,6 +154,19 @@ def read_frames(folder: Path, tail: Tail | None = None) -> Iterator[Frame]:
             yield frame
             place += _PREFIX.size + length
         tail.damaged_bytes += len(data) - place
+
+
+def _newest(folder: Path, numbers: list[int], most_bytes: int) -> set[int]:
+    """The last segments that together have at most so many bytes; one at least."""
+    newest: set[int] = set()
+    size = 0
+    for number in reversed(numbers):
+        with suppress(FileNotFoundError):
+            size += (folder / f"segment-{number:06}.frames").stat().st_size
+        if newest and size > most_bytes:
+            break
+        newest.add(number)
+    return newest
 
 
 def prune_runs(runs: Path, keep: int) -> list[Path]:

@@ -35,6 +35,7 @@ def look(view: View, scenario: Scenario) -> dict[str, object]:
         answers[f"is_waiting({invocation.id})"] = view.is_waiting(invocation)
         answers[f"slack_s({invocation.id})"] = view.slack_s(invocation)
         answers[f"inputs({invocation.id})"] = view.inputs(invocation)
+        answers[f"holder({invocation.id})"] = view.holder(invocation)
         answers[f"waiting_of({invocation.request})"] = view.waiting_of(invocation.request)
         answers[f"spent_usd({invocation.request})"] = view.spent_usd(invocation.request)
         answers[f"request({invocation.request})"] = view.request(invocation.request)

@@ -87,6 +87,19 @@ class TestOverload:
         recording = run(where)
         assert in_time(recording.requests, since=3.0) >= 0.95
 
+    @pytest.mark.parametrize("seed", [0, 1])
+    def test_batches_stay_full_where_few_requests_may_wait_for_the_next_one(self, seed):
+        """A batch of n takes 8 + 2n ms; with 48.5 ms, what comes just after one has begun is too late for a full one.
+
+        Such requests count neither as a batch ahead of others, nor as work that leaves no room for those.
+        """
+        rows = tuple(Row(batch=size, seconds=0.008 + 0.002 * size) for size in range(1, 9))
+        capacity_rps = 8 / 0.024
+        arrivals = (Poisson("main", 1.3 * capacity_rps),)
+        where = scenario(declared(Table(rows)), slo_s=0.0485, arrivals=arrivals, on=ONE, duration_s=12.0)
+        requests = run(where, seed=seed).requests.filter(pl.col("arrival") >= 2.0)
+        assert in_time(requests) * requests.height / 10.0 >= 0.963 * capacity_rps
+
 
 class TestTenants:
     def test_each_of_two_workflows_gets_at_least_half_of_an_equal_share_in_overload(self):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.engine.core.site import make_site
-from fairlead.model import SLO, Instance, Invocation, Workflow
+from fairlead.model import SLO, Instance, Invocation, Request, Workflow
 from fairlead.policy.base import Changes
 from fairlead.policy.fairlead.admission import Admission, Run
 from fairlead.policy.fairlead.ground import Ground
@@ -191,6 +191,28 @@ def test_the_node_that_is_found_is_the_best_of_all_that_have_room(busy, pace, wa
     found = ground._search(view, menu, option, is_warm=is_warm, evicts=True, left_s=left_s)
     assert found == (min(ranks)[-1] if ranks else None)
     assert ground.is_full == all(used >= 1.0 for used in busy)
+
+
+def test_a_request_that_joins_a_batch_needs_nothing_more_at_that_stage():
+    outlook = world()
+    flow, admission = outlook.flows["w"], Admission(outlook)
+    requests = [Request(number, "w", 0.0, 1.0) for number in range(100)]
+    admitted = next(n for n, one in enumerate(requests) if admission.admit(one, 0.0, 0.0) is not None)
+    assert admitted >= 4  # until the cluster has no room by the deadline
+    assert flow.need_after == (0.0, 0.0)
+    assert admission.admit(requests[admitted], 0.0, 0.0, joins=True) is None
+
+
+def test_a_line_knows_how_many_would_be_late():
+    everywhere = Waiting()
+    step = world().flows["w"].first[0]
+    lines = [Line(("w", name), step, everywhere) for name in ("f", "g")]
+    for line in lines:
+        line.join(lines)
+    for number, key in enumerate((1.0, 2.0, 3.0)):
+        lines[number % 2].add(waiting(number), key)
+    assert [lines[0].late_for(end) for end in (0.5, 1.5, 2.5, 9.0)] == [0, 1, 2, 3]
+    assert lines[0].late_for(2.0) == 1  # who must have run by then has
 
 
 def test_runs_that_are_over_are_not_waited_for():

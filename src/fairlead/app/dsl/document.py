@@ -18,6 +18,9 @@ DIRECTIVES = ("continue", "exit", "end")
 EXTENSION = "fairlead"
 """Where, under `metadata`, stands what the DSL has no words for."""
 
+FROM_INPUT = "${ $workflow.input }"
+"""The input of the request, as an argument of a later call."""
+
 _PARTS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000, "milliseconds": 1}
 _ISO = re.compile(r"P(?:(\d+(?:\.\d+)?)D)?(?:T(?:(\d+(?:\.\d+)?)H)?(?:(\d+(?:\.\d+)?)M)?(?:(\d+(?:\.\d+)?)S)?)?")
 _ISO_S = (86_400, 3600, 60, 1)
@@ -150,6 +153,16 @@ class Reader:
             else:
                 seen.add(name)
                 yield name, Reader(content, self.at(f"{key}.{name}"), self.faults)
+
+
+def kept_as(task: str) -> str:
+    """The expression that keeps the output of a task for later ones, by its name."""
+    return f'${{ $context + {{"{task}": .}} }}'
+
+
+def from_task(task: str) -> str:
+    """The expression that gives what a task kept, as an argument of a later call."""
+    return f'${{ $context["{task}"] }}'
 
 
 def duration_s(value: object) -> float:

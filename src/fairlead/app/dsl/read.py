@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from fairlead.app.compile import compile_body
-from fairlead.app.compose import ITEMS, Body, Each, Fork, Label, Named, each, fork
-from fairlead.app.dsl.document import RESERVED_CALLS, Reader, duration_s, open_document
+from fairlead.app.compose import INPUT, ITEMS, Body, Call, Each, Earlier, Fork, Label, each, fork
+from fairlead.app.dsl.document import FROM_INPUT, RESERVED_CALLS, Reader, duration_s, from_task, kept_as, open_document
 from fairlead.app.dsl.flow import PendingSwitch, TaskList
 from fairlead.app.expression import Expression, parse_expression
 from fairlead.app.names import checked_name
@@ -24,6 +24,9 @@ Made = TypeVar("Made")
 _VERSION = re.compile(r"1\.0\.\d+")
 _SEMANTIC = re.compile(r"\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?")
 _WHOLE = re.compile(r"(?:\$\{\s*\.\s*\}|\.)")
+_FROM_INPUT = re.compile(r"\$\{\s*\$workflow\.input\s*\}")
+_FROM_TASK = re.compile(r"""\$\{\s*\$context(?:\.|\[")([A-Za-z_][\w-]*)(?:"\])?\s*\}""", re.ASCII)
+_KEPT = re.compile(r"""\$\{\s*\$context\s*\+\s*\{\s*"?([A-Za-z_][\w-]*)"?\s*:\s*\.\s*\}\s*\}""", re.ASCII)
 
 _IN_A_WORKFLOW = {
     "input": "is not supported: every function takes what came before as it is; transform it in a function.",
@@ -36,7 +39,7 @@ _IN_A_TASK = {
     "if": "is not supported; use a switch with a default that goes on.",
     "input": "is not supported: a task takes what came before as it is; transform it in a function.",
     "output": "is not supported: the next task takes what this one gives; transform it in a function.",
-    "export": "is not supported: there is no context beside what passes from task to task.",
+    "export": "is supported for a call only, to keep its output by the name of the task.",
     "timeout": "is not supported for a task: the workflow has one timeout, its SLO; see run_limit_s of a function.",
     "while": "is not supported: every item is done, side by side.",
     "emit": "tasks are not supported: do this in a function.",
@@ -71,7 +74,9 @@ def read_workflow(source: str | PathLike[str], app: "App") -> ReadWorkflow:
     top = Reader(data, "", faults)
     head = _read_head(top)
     slo_s = _read_timeout(top)
-    body = _Tasks(app, faults).sequence(top, "do", is_top=True)
+    tasks = _Tasks(app, faults)
+    body = tasks.sequence(top, "do", is_top=True)
+    tasks.check_kept()
     top.finish(_IN_A_WORKFLOW)
     if not faults and body is not None:
         try:
@@ -154,6 +159,8 @@ class _Tasks:
     def __init__(self, app: "App", faults: list[Fault]) -> None:
         self._app = app
         self._faults = faults
+        self._exported: set[str] = set()
+        self._taken: list[tuple[Reader, str]] = []  # by whom, and from which task
 
     def sequence(self, owner: Reader, key: str, *, is_top: bool = False, item: str | None = None) -> Body | None:
         """The tasks of a list as one body. `item` is what the first call takes, inside a `for`."""
@@ -205,22 +212,61 @@ class _Tasks:
             known = ", ".join(functions) or "none"
             hint = suggestion(called, functions)
             task.fault("call", f"the app has no function {called!r}.{hint} Those it has: {known}.")
-        self._with(task, item)
+        using = self._with(task, item)
+        self._export(name, task)
         if called is None or called not in functions:
             return None
-        return functions[called] if name == called else Named(functions[called], name)
+        function = functions[called]
+        self._made(task, "with", lambda: function.check_bound(using))
+        return function if name == called and not using else Call(function, name, using)
 
-    def _with(self, task: Reader, item: str | None) -> None:
-        """A call may say what it takes, if that is what it takes anyway."""
+    def _with(self, task: Reader, item: str | None) -> "dict[str, Earlier]":
+        """What the parameters of a call are bound to, besides its argument, which is always what it takes anyway."""
         arguments = task.section("with")
         if arguments is None:
-            return
+            return {}
         given = task.raw("with")
         assert isinstance(given, dict)
         takes = "${ . }" if item is None else f"${{ ${item} }}"
         wanted = _WHOLE if item is None else re.compile(rf"(?:\$\{{\s*\${re.escape(item)}\s*\}}|\${re.escape(item)})")
-        if len(given) != 1 or not all(isinstance(each, str) and wanted.fullmatch(each) for each in given.values()):
-            task.fault("with", f"may only hold the one argument a function takes, such as {{input: '{takes}'}}.")
+        using: dict[str, Earlier] = {}
+        own = 0
+        for name, value in given.items():
+            text = value if isinstance(value, str) else ""
+            if wanted.fullmatch(text):
+                own += 1
+            elif _FROM_INPUT.fullmatch(text):
+                using[str(name)] = INPUT
+            elif kept := _FROM_TASK.fullmatch(text):
+                using[str(name)] = kept[1]
+                self._taken.append((task, kept[1]))
+            else:
+                own = 2
+        if own != 1:
+            task.fault(
+                "with",
+                f"may only hold the one argument a function takes, such as {{input: '{takes}'}}, and parameters bound "
+                f"to '{from_task('TASK')}' or '{FROM_INPUT}'.",
+            )
+        return using
+
+    def _export(self, name: str, task: Reader) -> None:
+        """A call may keep its output for later ones, by its own name."""
+        section = task.section("export")
+        if section is None:
+            return
+        kept = section.text("as")
+        section.finish()
+        if kept is not None and (found := _KEPT.fullmatch(kept)) and found[1] == name:
+            self._exported.add(name)
+        else:
+            section.fault("as", f"may only keep the output by the name of the task: '{kept_as(name)}'; got {kept!r}.")
+
+    def check_kept(self) -> None:
+        """Every task whose output is taken later must export it."""
+        for task, name in self._taken:
+            if name not in self._exported:
+                task.fault("with", f"takes the output of {name!r}, which must export it: as '{kept_as(name)}'.")
 
     def _fork(self, task: Reader) -> Fork | None:
         section = task.section("fork")

@@ -1,14 +1,23 @@
 """From a workflow to a document. Reading it again gives the same workflow."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import yaml
 
-from fairlead.app.compose import ITEMS, Body, Code, Each, Fork, Named, Switch, name_of, steps
-from fairlead.app.dsl.document import DIRECTIVES, EXTENSION, RESERVED_CALLS, duration_of
+from fairlead.app.compose import ITEMS, Body, Call, Code, Each, Fork, Switch, name_of, steps
+from fairlead.app.dsl.document import (
+    DIRECTIVES,
+    EXTENSION,
+    FROM_INPUT,
+    RESERVED_CALLS,
+    duration_of,
+    from_task,
+    kept_as,
+)
 from fairlead.app.expression import Cases
 from fairlead.app.fusion import unfused_workflow
+from fairlead.app.manifest import Output, StageSpec
 
 if TYPE_CHECKING:
     from fairlead.app.declare import AppWorkflow
@@ -46,7 +55,7 @@ def write_workflow(workflow: "AppWorkflow", *, namespace: str = "default", versi
     if spec.slo_s is not None:
         written["timeout"] = {"after": duration_of(spec.slo_s)}
     try:
-        written["do"] = _Writer([stage.name for stage in plain.stages]).sequence(workflow.body)
+        written["do"] = _Writer(plain.stages).sequence(workflow.body)
     except ValueError as error:
         raise ValueError(f"workflow {spec.name!r}: {error}") from None
     text: str = yaml.safe_dump(written, sort_keys=False, allow_unicode=True, width=120)
@@ -56,9 +65,11 @@ def write_workflow(workflow: "AppWorkflow", *, namespace: str = "default", versi
 class _Writer:
     """Writes bodies in the order in which they were compiled, so that stages come by their names."""
 
-    def __init__(self, stages: list[str]) -> None:
+    def __init__(self, stages: Sequence[StageSpec]) -> None:
         self._stages = iter(stages)
-        self._taken = {*stages, *DIRECTIVES}
+        self._taken = {*(stage.name for stage in stages), *DIRECTIVES}
+        bound = [source for stage in stages for source in stage.using.values()]
+        self._exported = {source.stage for source in bound if isinstance(source, Output)}
 
     def sequence(self, body: Body, is_item: bool = False) -> list[Task]:
         """A body as a list of tasks; `is_item` says that its first call takes an item."""
@@ -66,10 +77,8 @@ class _Writer:
 
     def _task(self, body: Body, is_item: bool = False) -> Task:
         match body:
-            case Code() | Named():
-                code = body.code if isinstance(body, Named) else body
-                argument = {"with": {"input": f"${{ ${_ITEM} }}"}} if is_item else {}
-                return {next(self._stages): {"call": code.name, **argument}}
+            case Code() | Call():
+                return self._call(is_item)
             case Fork():
                 name = self._name("fork")
                 return {name: {"fork": {"compete": False, "branches": [self._one(each) for each in body.branches]}}}
@@ -83,6 +92,21 @@ class _Writer:
             case Switch():
                 return {self._name("switch"): {"do": list(self._switch(body))}}
         raise TypeError(f"{body!r} is no body that can be written.")
+
+    def _call(self, is_item: bool) -> Task:
+        """The next stage. What it takes is written where that is not simply what came before it."""
+        stage = next(self._stages)
+        task: Task = {"call": stage.function}
+        if is_item or stage.using:
+            argument = "input" if "input" not in stage.using else "argument"
+            bound = {
+                name: from_task(source.stage) if isinstance(source, Output) else FROM_INPUT
+                for name, source in stage.using.items()
+            }
+            task["with"] = {argument: f"${{ ${_ITEM} }}" if is_item else "${ . }", **bound}
+        if stage.name in self._exported:
+            task["export"] = {"as": kept_as(stage.name)}
+        return {stage.name: task}
 
     def _one(self, body: Body) -> Task:
         """A body as one task."""

@@ -53,6 +53,7 @@ class DeviceState:
         "memory_held",
         "memory_total",
         "memory_whole",
+        "serves",
         "slices",
         "total",
         "whole",
@@ -65,6 +66,7 @@ class DeviceState:
         self.memory_whole = self.memory_total = self.memory_free = mebi(device.usable_gb)
         self.held = self.memory_held = 0
         self.slices = Slices(device) if device.sharing == "mig" else None
+        self.serves = device.serves
         self.last_start = self.last_release = -inf
 
     def fits(self, vgpus: int, memory: int) -> bool:
@@ -296,7 +298,7 @@ class Shape:
         best: DeviceState | None = None
         best_lacks = False
         for device in node.devices:
-            if wanted is not None and device.index != wanted:
+            if (wanted is not None and device.index != wanted) or device.serves == "kernels":
                 continue
             if device.fits(self.vgpus, self.device_memory):
                 lacks = device.slices is not None and not device.slices.has_free(self.vgpus)
@@ -314,6 +316,8 @@ class Shape:
 
     def fits_on(self, device: DeviceState) -> bool:
         """Whether a device has room for a run, idle instances and unused buffers out of the way."""
+        if device.serves == ("kernels" if self.kernel is None else "functions"):
+            return False
         if not device.fits(self.vgpus, self.device_memory):
             return False
         return self.kernel is None or device.buffers.fits(self.kernel)

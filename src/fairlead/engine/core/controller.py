@@ -11,6 +11,7 @@ from math import inf
 
 from fairlead.engine.core import effects as fx
 from fairlead.engine.core import events as ev
+from fairlead.engine.core import transfers
 from fairlead.engine.core.abandoned import Abandoned
 from fairlead.engine.core.belief import Beliefs
 from fairlead.engine.core.books import Books, Recorder, Rows
@@ -25,6 +26,7 @@ from fairlead.engine.core.progress import RequestState, WorkflowPlan
 from fairlead.engine.core.queues import Task, Waiting
 from fairlead.engine.core.races import Races, is_wanted
 from fairlead.engine.core.recalling import Recall, Recalling
+from fairlead.engine.core.recoveries import Recoveries
 from fairlead.engine.core.roster import Roster
 from fairlead.engine.core.running import Running
 from fairlead.engine.core.scaling import Replicas
@@ -84,6 +86,7 @@ class Controller:
         "pool",
         "races",
         "recalling",
+        "recoveries",
         "replicas",
         "requests",
         "roster",
@@ -91,6 +94,7 @@ class Controller:
         "scenario",
         "stale_events",
         "timers",
+        "transfers",
         "waiting",
     )
 
@@ -133,6 +137,8 @@ class Controller:
         self.drains = Drains(self)
         self.holds = Holds(self.replicas)
         self.races = Races(self)
+        self.recoveries = Recoveries(self)
+        self.transfers = transfers.Transfers(scenario)
         self.abandoned = Abandoned(self)
         self.requests: dict[int, RequestState] = {}
         self.fresh: list[int] = []
@@ -319,6 +325,8 @@ class Controller:
         if shape.kernel is not None and instance.device is not None:
             instance.device.buffers.ran(shape.kernel)
         shape.beliefs[node.kind].learn(event.work_s)
+        if instance.transfer_mb:
+            self.transfers.learn(instance, event.transfer_s)
         seconds = now - instance.start
         if self._free_cold_start:
             seconds -= instance.cold_s
@@ -336,14 +344,16 @@ class Controller:
         if not (outcome.ok and wanted):
             ending = "failed" if wanted else "discarded"
             self.books.invocation(instance, event.batch, task, cost, event.transfer_s, now, ending)
-            if wanted:
+            if wanted and not (outcome.lost_at and self.recoveries.begin(task, outcome.lost_at)):
                 self._retry_or_fail(task, outcome.error or "the function failed", stage.function.retries + 1)
             return
         self.books.invocation(instance, event.batch, task, cost, event.transfer_s, now, "done")
         if stage.copies > 1:
             self.races.win(task)
-        if state.outputs is not None:
-            state.outputs[stage.index, invocation.item] = instance.node.name
+        if state.outputs is not None or outcome.output_mb is not None:
+            transfers.keep(state, stage, invocation.item, instance.node.name, outcome.output_mb)
+        if self.recoveries.is_on and self.recoveries.end(state, stage, invocation.item):
+            return  # what follows from it has happened before
         if state.is_chain:
             state.unresolved -= 1
             following = stage.then
@@ -591,6 +601,7 @@ class Controller:
                 if task is not None:
                     self.waiting.remove(task)
         del self.requests[state.request.id]
+        self.recoveries.forget(state.request.id)
         self.changes.closed.append((state.request, outcome, self.now))
         self.books.request(state, self.now, outcome, reason, retry_after_s)
 
@@ -662,23 +673,6 @@ class Controller:
             self._expire(instance)
 
     # --- accounts ----------------------------------------------------------------------------------------------
-
-    def inputs(self, task: Task) -> list[tuple[str, float]]:
-        """Where the input of an invocation lies: (node, megabytes) per predecessor's output."""
-        _, state, stage = task
-        if state.outputs is None:
-            return []
-        item = task[0].item
-        found = []
-        for predecessor in stage.predecessors:
-            if predecessor.output_mb:
-                if predecessor.region >= 0 and predecessor.region != stage.region:  # a join takes every item
-                    places = [node for (index, _), node in state.outputs.items() if index == predecessor.index]
-                else:
-                    where = state.outputs.get((predecessor.index, item if predecessor.region >= 0 else 0))
-                    places = [] if where is None else [where]
-                found += [(node, predecessor.output_mb) for node in places]
-        return found
 
     def _stopped(self, instance: InstanceState, cause: str) -> None:
         instance.started = min(instance.started, self.now)  # it may end before the decision to start it is made

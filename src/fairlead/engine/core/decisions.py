@@ -19,6 +19,7 @@ from fairlead.engine.core import events as ev
 from fairlead.engine.core.holds import HELD
 from fairlead.engine.core.races import is_wanted
 from fairlead.engine.core.site import prepare
+from fairlead.engine.core.transfers import missing_mb
 from fairlead.engine.core.view import ControllerView
 from fairlead.errors import PolicyError
 from fairlead.model import Configuration, Invocation, Refusal
@@ -291,7 +292,7 @@ class Decisions:
         for task in tasks:
             self._waiting.remove(task)
             if task[1].outputs is not None:
-                instance.transfer_mb += sum(mb for where, mb in self._controller.inputs(task) if where != node.name)
+                instance.transfer_mb += missing_mb(task, node.name)
             if task[2].copies > 1:
                 task[1].races[task[2].index, task[0].item].batches.append(id)
         if instance.is_ready:

@@ -19,9 +19,13 @@ def device_uses(pool: Pool, node: NodeState) -> tuple[tuple[int, ...], tuple[int
         resting = sum(i.flavour.device_memory for i in idle if i.device is device)
         leaving = [i for i in ending if i.device is device]
         evicted = 0 if pool.endings is None else pool.endings.evicted_from(device)
-        busy = max(device.total - device.free, _share(device, device.memory_total - device.memory_free + evicted))
+        slices = 0 if pool.endings is None else pool.endings.slices_from(device)
+        busy = max(
+            device.total - device.free + slices, _share(device, device.memory_total - device.memory_free + evicted)
+        )
         if device.slices is None:
-            taken = max(busy, _share(device, device.memory_total - device.memory_free + evicted + resting))
+            held = device.total - device.free + device.held + slices
+            taken = max(busy, held, _share(device, device.memory_total - device.memory_free + evicted + resting))
         else:
             busy = device.whole if busy or leaving else 0
             taken = device.whole if busy or any(i.device is device for i in idle) else 0

@@ -73,6 +73,11 @@ class Endings:
         evicted = (instance for found in self._evicted.values() for instance in found.values())
         return sum(instance.flavour.device_memory for instance in evicted if instance.device is device)
 
+    def slices_from(self, device: DeviceState) -> int:
+        """What the evicted instances of a device that still exist have of it, in thousandths of vGPUs."""
+        evicted = (instance for found in self._evicted.values() for instance in found.values())
+        return sum(i.flavour.vgpus for i in evicted if i.device is device and i.flavour.keeps_slice)
+
     def hold_back(self, instance: InstanceState) -> bool:
         """Let a start wait for the instances that were evicted from its node; False if there are none."""
         evicted = self._evicted.get(instance.node.index)

@@ -10,12 +10,18 @@ from fairlead.profile import Row
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """How one invocation of a batch ended: `arm` is the branch taken after it, `items` the length of its output."""
+    """How one invocation of a batch ended: `arm` is the branch taken after it, `items` the length of its output.
+
+    `output_mb` is the size of its output, where that was measured; None stands for the declared one. `lost_at` is the
+    node from which an input could not be read.
+    """
 
     ok: bool = True
     arm: str | None = None
     items: int = 1
     error: str | None = None
+    output_mb: float | None = None
+    lost_at: str | None = None
 
 
 class NodeLost(msgspec.Struct, frozen=True, gc=False):

@@ -309,11 +309,11 @@ class Pool:
     def uses(self, node: NodeState) -> tuple[int, int]:
         """What exists on a node takes this much: vCPUs in thousandths, memory in MiB.
 
-        Idle instances count with their memory, terminating ones with what they had. An instance whose start is held
+        Idle instances count with what they hold, terminating ones with what they had. An instance whose start is held
         back and those that were evicted for it count both.
         """
         evicted = 0 if self.endings is None else self.endings.evicted_on(node)
-        return node.total - node.free, node.memory_total - node.memory_free + node.memory_held + evicted
+        return node.total - node.free + node.held, node.memory_total - node.memory_free + node.memory_held + evicted
 
     def flavours_of(self, function: str) -> Sequence[Flavour]:
         """The kinds of instances of a function that have been asked for so far."""

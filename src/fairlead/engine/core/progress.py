@@ -136,7 +136,7 @@ class RequestState:
         )  # (stage, item) pairs not yet done or skipped; a region counts once until known
         self.is_chain = plan.is_chain
         self.left = [] if plan.is_chain else plan.fan_ins.copy()
-        self.outputs: dict[tuple[int, int], str] | None = {} if plan.moves_data else None  # node by (stage, item)
+        self.outputs: dict[tuple[int, int], tuple[str, float]] | None = {} if plan.moves_data else None  # node and MB
         self.races: dict[tuple[int, int], Race] = {}  # of stages with several copies, by (stage, item)
         if not plan.is_plain:
             self._items: dict[int, int] = {}  # by map stage: how many items, once known

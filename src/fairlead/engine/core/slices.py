@@ -3,6 +3,7 @@
 A slice that is cut stays until it is destroyed. One of the right size that nobody uses can be taken at once. Places
 that are not part of any slice can be cut at any time. Destroying slices to cut others needs a device on which nothing
 runs or starts. Idle instances may hold slices; they never stand in the way, but who takes such a slice ends them.
+A device that is fixed has the slices of its partition for good.
 """
 
 from collections.abc import Iterable
@@ -14,19 +15,20 @@ from fairlead.model.mig import MIG_PLACES, mig_layout
 class Slices:
     """Places as bit masks: `cut` has the size of each slice, in thousandths of vGPUs; `busy` and `held` are unions."""
 
-    __slots__ = ("_uncut", "busy", "cut", "held")
+    __slots__ = ("_is_fixed", "_uncut", "busy", "cut", "held")
 
     def __init__(self, device: Device) -> None:
         places = mig_layout(device.partition)
         assert places is not None  # as the device has checked
         self.cut = {place: size * 1000 for place, size in zip(places, device.partition, strict=True)}
-        self._uncut = 0xFF & ~sum(places)
+        self._is_fixed = device.is_fixed
+        self._uncut = 0 if device.is_fixed else 0xFF & ~sum(places)
         self.busy = 0  # in use by what runs or starts
         self.held = 0  # kept by idle instances
 
     def fits(self, vgpus: int) -> bool:
         """Whether a slice of this size is there or can be cut now, idle instances out of the way."""
-        if not self.busy:
+        if not self.busy and not self._is_fixed:
             return _places(vgpus) != ()
         return self.has_unused(vgpus) or self._cuttable(vgpus) != 0
 

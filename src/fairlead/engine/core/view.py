@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.core.capacity import DeviceState, Shape, milli
 from fairlead.engine.core.showing import batch_of, predicted_end, shown
+from fairlead.engine.core.transfers import holder, inputs
 from fairlead.errors import UnknownNameError
 from fairlead.model import Configuration, Instance, Invocation, Node, Request
 from fairlead.monitor.modelled import modelled
@@ -172,8 +173,16 @@ class ControllerView:
         return fits or (not is_fresh and pool.find_starting(shape, state, device) is not None)
 
     def place(
-        self, function: str, configuration: Configuration, order: Order = "warm-first", *, evicts: bool = True
+        self,
+        function: str,
+        configuration: Configuration,
+        order: Order = "warm-first",
+        *,
+        evicts: bool = True,
+        near: Invocation | None = None,
     ) -> str | None:
+        if near is not None and (found := self.__beside_input(near, configuration, order, evicts=evicts)) is not None:
+            return found
         shape = self.__shapes.get((function, configuration)) or self.__shape(function, configuration)
         if function in self.__scaled:
             return self.__controller.replicas.place(function, configuration.batch)
@@ -266,7 +275,36 @@ class ControllerView:
 
     def inputs(self, invocation: Invocation) -> tuple[tuple[str, float], ...]:
         task = self.__controller.waiting.tasks.get(invocation)
-        return () if task is None else tuple(self.__controller.inputs(task))
+        return () if task is None else tuple(inputs(task))
+
+    def holder(self, invocation: Invocation) -> tuple[str, float] | None:
+        task = self.__controller.waiting.tasks.get(invocation)
+        found = None if task is None or not task[1].outputs else holder(task)
+        if found is None:
+            return None
+        node, mb = found
+        state = self.__controller.nodes.get(node)
+        saved_s = self.__controller.transfers.saved_s(mb)
+        return (node, saved_s) if saved_s > 0 and state is not None and state.is_up else None
+
+    def __beside_input(
+        self, invocation: Invocation, configuration: Configuration, order: Order, *, evicts: bool
+    ) -> str | None:
+        """The node that holds most of an input, where a run there is no later than on the node found otherwise."""
+        found = self.holder(invocation)
+        if found is None:
+            return None
+        (node, saved_s), function = found, invocation.function
+        if order == "warm" or order == "warm-first":
+            if self.is_warm(function, configuration, node):
+                return node if self.fits(function, configuration, node, evicts=evicts) else None
+            if order == "warm":
+                return None
+            is_warm_elsewhere = self.place(function, configuration, "warm", evicts=evicts) is not None
+            if is_warm_elsewhere and saved_s <= self.profile(function).cold_start_s():
+                return None
+        is_fresh = order == "fresh"
+        return node if self.fits(function, configuration, node, evicts=evicts, is_fresh=is_fresh) else None
 
     def pressure(self, node: str) -> float:
         state = self.__controller.nodes.get(node)

@@ -16,7 +16,7 @@ from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.values import Value
 from fairlead.engine.live.wire import Batch, Done, Failed, Ready
-from fairlead.model import Node
+from fairlead.model import Device, Node
 from fairlead.monitor import Place
 
 LEFT = "it was given back"
@@ -24,10 +24,16 @@ LEFT = "it was given back"
 
 
 class AppCode(msgspec.Struct, frozen=True):
-    """The code that an instance loads: a file on this machine, and a digest that names its content everywhere."""
+    """The code that an instance loads: a file on this machine, and a digest that names its content everywhere.
+
+    `requirements` are the packages with which it runs: see `fairlead.app.environments`. `app` is the name of the app
+    that it holds.
+    """
 
     file: str
     digest: str = ""
+    requirements: tuple[str, ...] = ()
+    app: str = ""
 
 
 class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,12 +62,15 @@ class Capabilities(msgspec.Struct, frozen=True):
     `declares`: it makes the nodes that apps ask for, as parts of this machine; otherwise its nodes are what they are.
     `resizes`: the CPU limit of a running instance can change. `keeps`: instances survive the gateway, and the next one
     can adopt them. `growable`: the kinds of nodes that `grow` can add.
+    `devices`: the accelerators of this machine, for those nodes; `no_devices`: why there are none, as half a sentence.
     """
 
     declares: bool = False
     resizes: bool = True
     keeps: bool = False
     growable: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
+    no_devices: str = ""
 
 
 class Inventory(msgspec.Struct, frozen=True):
@@ -191,8 +200,13 @@ class Provider(Protocol):
 class HasDevices(Protocol):
     """A provider whose nodes have devices for kernels."""
 
-    async def devices(self) -> Sequence[DeviceStatus]:
-        """How they stand."""
+    @property
+    def devices(self) -> Sequence[DeviceStatus]:
+        """How they stood at the last look."""
+        ...
+
+    async def look_at_devices(self) -> None:
+        """Look at them now, where that is not done by somebody else."""
         ...
 
 

@@ -82,4 +82,5 @@ def _decode(entry: Sequence[object]) -> ev.Event:
 
 
 def _outcome(fields: Sequence[object]) -> ev.Outcome:
-    return msgspec.convert(dict(zip(ev.Outcome.__struct_fields__, fields, strict=True)), ev.Outcome)
+    names = ev.Outcome.__struct_fields__[: len(fields)]  # older logs lack what was added since
+    return msgspec.convert(dict(zip(names, fields, strict=True)), ev.Outcome)

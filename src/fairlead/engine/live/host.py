@@ -18,12 +18,15 @@ from fairlead.app.manifest import Manifest, WorkflowSpec
 from fairlead.app.scenario import declared_nodes, profiles_of, scenario_of
 from fairlead.app.snapshot import Snapshot
 from fairlead.engine.live.clock import REAL, Clock
-from fairlead.engine.live.contracts import AppCode, Provider, Values
+from fairlead.engine.live.contracts import AppCode, HasDevices, Provider, Values
 from fairlead.engine.live.data import LocalValues
 from fairlead.engine.live.gateway.served import Accepted
+from fairlead.engine.live.glance import AppGlance, instances_of, nodes_of
+from fairlead.engine.live.gpus import GpuChoice
 from fairlead.engine.live.instances import Instances, SharedProvider, overcommitted
 from fairlead.engine.live.kernels.finding import DeviceChoice, DeviceFinder
 from fairlead.engine.live.known import KnownApp, KnownApps, Source
+from fairlead.engine.live.logs.folder import LOGS, MOST_BYTES, LogFolder
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.nodes import EmulatedNodes
 from fairlead.engine.live.providers.local import LocalProvider
@@ -32,7 +35,8 @@ from fairlead.engine.live.runtime import Runtime
 from fairlead.engine.live.sharing import Seat, Sharing
 from fairlead.engine.live.status import AppStatus, MonitorStatus, Status
 from fairlead.engine.live.store import Store
-from fairlead.engine.live.transit import Done
+from fairlead.engine.live.tracing.tracer import Tracer
+from fairlead.engine.live.transit import Done, Origin
 from fairlead.engine.live.values import MOST_ITEMS, Value
 from fairlead.errors import AmbiguousNameError, ConfigError, DuplicateNameError, Fault, UnknownNameError
 from fairlead.model import Bounds, Cluster, Node
@@ -42,6 +46,7 @@ from fairlead.workload import PolicyChoice, Scenario
 
 Log = Callable[[str], None]
 
+_PARTS_HAVE_NONE = "the app names its nodes, which are parts of this machine without GPUs"
 _RUNS_KEPT = 20  # every deployment leaves one, and a crash makes another
 
 
@@ -57,15 +62,24 @@ class Ticket(msgspec.Struct, frozen=True):
 class Options:
     """How apps are served, where their own files do not say.
 
-    `policy` and `scaler` win over what an app names; without a `policy`, its parameters go to the app's own. Of nodes,
-    `overcommit` says how many times their vCPUs they promise; None leaves them as they are. `weights` says what part of
-    them an app gets where all want more than there is; 1 where it does not. `limits` is a kind of
-    limiter; None for the best that works here. `nodes` take the place of those that apps ask for. `is_watched` says
-    whether the monitor watches the nodes; None for where there is a scaler. `warms_up` says whether the examples of
-    apps run before they are served, `profiled` whether the profiles that lie beside them are used, and
-    `times_decisions` whether records have the CPU time of each decision. After a restart (`is_restart`) what cannot be
-    started now is tried again, not given up. A list gives at most `max_items` items to a map stage. `growth` says, by
-    kind, how many nodes may be asked for. `devices` run the kernels of apps, where the provider makes the nodes.
+    Args:
+        policy: Wins over the policy that an app names.
+        policy_parameters: Of `policy`; without one, of the app's own.
+        scaler: Wins over the scaler that an app names.
+        overcommit: How many times their vCPUs nodes promise; None leaves them as they are.
+        weights: What part of the nodes an app gets where all want more than there is; 1 where it is not named.
+        limits: A kind of limiter; None for the best that works here.
+        gpus: Which GPUs of this machine to offer; None for none.
+        nodes: Take the place of those that apps ask for.
+        is_watched: Whether the monitor watches the nodes; None for where there is a scaler.
+        warms_up: Whether the examples of apps run before they are served.
+        profiled: Whether the profiles that lie beside apps are used.
+        times_decisions: Whether records have the CPU time of each decision.
+        is_restart: Whether what cannot be started now is tried again, not given up.
+        max_items: How many items a list may give to a map stage.
+        growth: How many nodes of each kind may be asked for.
+        devices: What runs the kernels of apps, where the provider makes the nodes.
+        log_bytes: What the lines of functions take of the disk at most.
     """
 
     policy: PolicyChoice | None = None
@@ -75,6 +89,7 @@ class Options:
     overcommit: float | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     limits: str | None = None
+    gpus: GpuChoice | None = None
     nodes: EmulatedNodes | None = None
     is_watched: bool | None = None
     warms_up: bool = True
@@ -84,6 +99,7 @@ class Options:
     record_bytes: int = 256 << 20
     is_restart: bool = False
     max_items: int = MOST_ITEMS
+    log_bytes: int = MOST_BYTES
     growth: Mapping[str, Bounds] = field(default_factory=dict)
     devices: DeviceChoice = field(default_factory=DeviceChoice)
     apps: tuple[Path, ...] = field(default=())
@@ -110,6 +126,7 @@ class Host:
         clock: Where instants come from.
         values: Where their data lies; None for this machine.
         store: What this gateway keeps itself; by default it makes one.
+        tracer: See `Runtime`; closed with the host.
     """
 
     def __init__(
@@ -122,7 +139,9 @@ class Host:
         clock: Clock = REAL,
         values: Values | None = None,
         store: Store | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._broken = broken
         self._clock = clock
         self._state = state
@@ -134,7 +153,13 @@ class Host:
         self._values: Values = values or LocalValues(self._store)
         if provider is None:
             provider = LocalProvider(
-                self._store, emulated=options.nodes, limits=options.limits, folder=state / "kernels", log=log
+                self._store,
+                emulated=options.nodes,
+                limits=options.limits,
+                gpus=options.gpus,
+                folder=state / "kernels",
+                logs=LogFolder(state / LOGS, options.log_bytes),
+                log=log,
             )
         self._finder = DeviceFinder(state / "kernels" / "cache", options.devices, log)
         self._sharing = Sharing(clock.now)
@@ -185,11 +210,18 @@ class Host:
         budget_usd: float | None = None,
         done: Done,
         late_limit_s: float | None = None,
+        origin: Origin | None = None,
     ) -> Ticket:
         """Take a request. See `Runtime.submit`; UnknownNameError if there is no such workflow."""
         deployment, name = self._find(workflow)
         request = deployment.runtime.submit(
-            name, value, deadline_s=deadline_s, budget_usd=budget_usd, done=done, late_limit_s=late_limit_s
+            name,
+            value,
+            deadline_s=deadline_s,
+            budget_usd=budget_usd,
+            done=done,
+            late_limit_s=late_limit_s,
+            origin=origin,
         )
         return Ticket(deployment.runtime.manifest.name, deployment.generation, request)
 
@@ -310,9 +342,16 @@ class Host:
         """Why workflows cannot run now, as sentences; empty if all of them can."""
         return tuple(line for deployment in self._apps.values() for line in deployment.runtime.obstacles())
 
+    async def look_at_devices(self) -> None:
+        """Have the next status show how the devices for kernels stand now."""
+        provider = self._shared.provider
+        if isinstance(provider, HasDevices):
+            await provider.look_at_devices()
+
     def status(self) -> Status:
         """How it all stands."""
         obstacles = self.obstacles()
+        provider = self._shared.provider
         return Status(
             uptime_s=self._clock.now() - self._began,
             is_ready=self.is_ready and not obstacles,
@@ -320,6 +359,27 @@ class Host:
             is_draining=self.is_draining,
             apps=tuple(self._app_status(name, deployment) for name, deployment in self._apps.items()),
             state=str(self._state.resolve()),
+            devices=tuple(provider.devices) if isinstance(provider, HasDevices) else (),
+        )
+
+    def glance(self) -> tuple[AppGlance, ...]:
+        """What the dashboard shows of every app now."""
+        return tuple(self._app_glance(name, deployment) for name, deployment in self._apps.items())
+
+    def _app_glance(self, name: str, deployment: _Deployment) -> AppGlance:
+        runtime = deployment.runtime
+        return AppGlance(
+            name=name,
+            generation=deployment.generation,
+            policy=runtime.policy_name,
+            scaler=runtime.scaler_name,
+            uptime_s=runtime.now,
+            draining=len(self._former.get(name, ())),
+            open=dict(runtime.open_by_workflow()),
+            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(), runtime.caches()),
+            stages=runtime.tally.stages(),
+            nodes=nodes_of(runtime.controller, self._shared.drains.stages()),
+            instances=instances_of(runtime.controller, runtime.now),
         )
 
     async def drain(self, timeout_s: float) -> bool:
@@ -355,6 +415,8 @@ class Host:
         self._former.clear()
         await self._shared.close()
         self._store.close()
+        if self._tracer is not None:
+            await asyncio.to_thread(self._tracer.close)
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -362,7 +424,7 @@ class Host:
         manifest = source.snapshot.manifest
         scenario = await asyncio.to_thread(self._scenario, source)
         self._shared.declare(scenario.cluster.nodes)
-        code = AppCode(str(source.file), source.file.name)
+        code = AppCode(str(source.file), source.file.name, source.snapshot.requirements, manifest.name)
         instances = Instances(
             self._shared, self._values, code, generation, self._log, max_items=self._options.max_items
         )
@@ -382,6 +444,7 @@ class Host:
                 is_timed=self._options.times_decisions,
                 seat=self._seat(manifest.name, generation, scenario),
                 clock=self._clock,
+                tracer=self._tracer,
             )
             try:
                 await runtime.open(is_patient=self._options.is_restart and not self.is_ready)
@@ -406,15 +469,20 @@ class Host:
         if make_policy(policy.name, policy.parameters).clairvoyant:
             what = f"{policy.name} with these parameters must know the future, which a live system does not."
             raise ConfigError(manifest.name, [Fault("policy", what)])
-        is_given = not self._shared.provider.capabilities.declares
+        can = self._shared.provider.capabilities
+        is_given = not can.declares
         if is_given and not self._shared.inventory.nodes:
             raise ConfigError(manifest.name, [Fault("nodes", "no node is connected now; deploy again when one is.")])
         if is_given:
-            cluster = Cluster(nodes=self._shared.inventory.nodes)
+            nodes = self._shared.inventory.nodes
         else:
             nodes = self._finder.complete(declared_nodes(manifest), is_needed=manifest.has_kernels)
-            cluster = Cluster(nodes=nodes)
-        scenario = scenario_of(manifest, profiles=profiles_of(source.snapshot), cluster=cluster)
+        if can.devices and not manifest.nodes:
+            (node,) = nodes  # its GPUs come first: an agent knows them by their number
+            nodes = (msgspec.structs.replace(node, devices=(*can.devices, *node.devices)),)
+        no_gpu = _PARTS_HAVE_NONE if manifest.nodes and not is_given else can.no_devices
+        profiles = profiles_of(source.snapshot)
+        scenario = scenario_of(manifest, profiles=profiles, cluster=Cluster(nodes=nodes), no_gpu=no_gpu)
         if self._options.overcommit is not None:
             nodes = overcommitted(scenario.cluster.nodes, self._options.overcommit)
             scenario = replace(scenario, cluster=msgspec.structs.replace(scenario.cluster, nodes=nodes))
@@ -495,9 +563,12 @@ class Host:
             draining=len(self._former.get(name, ())),
             refused_actions=runtime.refused_actions,
             workflows=runtime.tally.workflows(runtime.now, runtime.open_by_workflow()),
-            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(), runtime.caches()),
+            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(), runtime.caches(), runtime.usage),
             nodes=runtime.tally.nodes(
-                {} if watch is None else watch.means(), self._whole(), self._shared.drains.stages()
+                {} if watch is None else watch.means(),
+                self._whole(),
+                self._shared.drains.stages(),
+                {node.name: node.devices for node in self._shared.inventory.nodes},
             ),
             monitor=None if provider is None else MonitorStatus(provider=provider, overhead=overhead),
         )

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from fairlead.app.current import About
 from fairlead.engine.core.events import NodeDraining
 from fairlead.engine.live.contracts import (
     AppCode,
@@ -314,7 +315,7 @@ class Instances:
         self._shared = shared
         self._provider = shared.provider
         self._code = code
-        self._generation = generation
+        self.generation = generation
         self._log = log
         self._max_items = max_items
         self._members: dict[int, _Member] = {}  # those that may run batches, or will
@@ -339,7 +340,7 @@ class Instances:
         """Get ready to start instances, and claim those of a former gateway that run the same code."""
         self.reports = reports
         self._loop = asyncio.get_running_loop()
-        self._shared.join(self, self._generation)
+        self._shared.join(self, self.generation)
         for spec in self._shared.claim(self, self._code, self._max_items):
             self._adopting[spec.key] = _Adoptee(self, spec)
 
@@ -386,7 +387,7 @@ class Instances:
     ) -> None:
         """Start an instance, with a delay where starts of its function failed; it reports `ready` or `lost`."""
         spec = InstanceSpec(
-            key=f"{self._generation}.{instance}",
+            key=f"{self.generation}.{instance}",
             code=self._code,
             function=function,
             node=node,
@@ -402,12 +403,19 @@ class Instances:
         delay_s = min(_MOST_DELAY_S, _FIRST_DELAY_S * 2 ** (failures - 1)) if failures else 0.0
         member.starting = self._loop.call_later(delay_s, member.start)
 
-    def run(self, batch: int, instance: int, stages: Sequence[str], inputs: Sequence[Value]) -> None:
+    def run(
+        self,
+        batch: int,
+        instance: int,
+        stages: Sequence[str],
+        inputs: Sequence[Value],
+        about: Sequence[About] = (),
+    ) -> None:
         """Run a batch on an instance that is ready: one "workflow/stage" and one input per invocation."""
         link = self._members[instance].link
         assert link is not None, "only instances that are ready run batches"
         try:
-            link.run(Batch(batch, stages, inputs))
+            link.run(Batch(batch, stages, inputs, about=about))
         except ValueError as error:  # too large
             failed = [Result(False, error=str(error))] * len(inputs)
             self._loop.call_soon(self.reports.finished, batch, failed, 0.0)
@@ -453,7 +461,12 @@ class Instances:
 
     def usage(self, instance: int) -> Usage:
         """What an instance has used so far."""
-        return self._provider.usage(self._members[instance].spec.key)
+        member = self._members.get(instance)
+        return Usage() if member is None else self._provider.usage(member.spec.key)
+
+    def runs_cpu_s(self, instance: int) -> float | None:
+        """CPU time that an instance has used for its runs so far, as it says itself; None where it does not."""
+        return self._members[instance].runs_cpu_s
 
     def keys(self, function: str) -> list[str]:
         """The keys of a function's instances that were not told to stop."""
@@ -470,7 +483,7 @@ class Instances:
         if self._ending:
             self._emptied = asyncio.Event()
             await self._emptied.wait()
-        self._shared.leave(self._generation)
+        self._shared.leave(self.generation)
 
     # --- what the provider tells -----------------------------------------------------------------------------------
 
@@ -546,6 +559,8 @@ class Instances:
             for result in message.results:
                 if type(result.value) is not bytes:
                     self.values.hold(result.value)
+            if message.cpu_s is not None:
+                member.runs_cpu_s = (member.runs_cpu_s or 0.0) + message.cpu_s
             self.reports.finished(message.batch, message.results, message.work_s, message.transfer_s)
         elif isinstance(message, Ready):
             self._failures.pop(member.spec.function, None)
@@ -588,7 +603,7 @@ class Instances:
 class _Member:
     """One instance of a deployment, as its link knows it."""
 
-    __slots__ = ("_owner", "error", "instance", "is_ready", "link", "spec", "started", "starting")
+    __slots__ = ("_owner", "error", "instance", "is_ready", "link", "runs_cpu_s", "spec", "started", "starting")
 
     def __init__(self, owner: Instances, instance: int, spec: InstanceSpec) -> None:
         self._owner = owner
@@ -598,6 +613,7 @@ class _Member:
         self.starting: asyncio.TimerHandle | None = None
         self.is_ready = False
         self.started = (0.0, 0.0)
+        self.runs_cpu_s: float | None = None
         self.error: str | None = None
 
     def start(self) -> None:

@@ -53,7 +53,7 @@ class Needs:
             if node.is_up:
                 taken, idle = device_uses(pool, node)
                 uses[node.name] = Amount(*pool.uses(node), taken)
-                spare[node.name] = Amount(0, _spare_memory(controller, node), idle)
+                spare[node.name] = Amount(node.held, _spare_memory(controller, node), idle)
         self._look(controller, now)
         more = [Work(self._sizes[function][:1]) for function in missing]
         for (_, function), line in controller.waiting.lines().items():

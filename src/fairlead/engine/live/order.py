@@ -3,7 +3,12 @@
 The token is not among it: arguments can be read by every user of the machine, so it stays in the environment or a file.
 """
 
+from typing import Literal
+
 import msgspec
+
+from fairlead.engine.live.gpus import GpuChoice
+from fairlead.engine.live.logs.folder import MOST_BYTES
 
 
 class RayOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -13,6 +18,8 @@ class RayOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     share: dict[str, float] = {}
     by_instance: bool = False
     pip: tuple[str, ...] = ()  # requirements of agents and instances
+    devices: tuple[str, ...] = ()  # for kernels, on every node
+    device_memory_bytes: int = 0  # cap on the memory of each
     certfile: str | None = None  # by which agents and gateway know each other; None on one machine
     keyfile: str | None = None
 
@@ -32,6 +39,7 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     overcommit: float | None = None
     weights: dict[str, float] = {}  # by app
     limits: str | None = None
+    gpus: GpuChoice = GpuChoice()
     nodes: str | None = None  # as `nodes.nodes_text` gives them
     monitor: bool | None = None
     warms_up: bool = True
@@ -50,6 +58,9 @@ class ServeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     agents_ca: str | None = None  # verifies the certificates of agents, from which values are read
     values: str | None = None  # URL of the object store through which values go from node to node
     values_endpoint: str | None = None
+    otel: str | None = None  # URL of an OpenTelemetry receiver; empty for what the environment says
+    access_log: Literal["text", "json"] | None = None
+    log_bytes: int = MOST_BYTES  # that lines of functions take on the disk
     ray: RayOrder | None = None  # Ray runs the agents
     devices: tuple[str, ...] = ()  # for kernels, such as opencl:0
     device_memory_bytes: int = 0  # cap on the memory of each; 0 for what its driver reports

@@ -47,7 +47,7 @@ class Predictions:
     """Answers invocations with what their functions gave for equal inputs.
 
     An answer holds for a function wherever it is used. If what follows depends on it (a branch, a map), the instance
-    worked that out for one stage, so it holds for that stage only.
+    worked that out for one stage, so it holds for that stage only; so it does where parameters are bound to it.
 
     Args:
         manifest: The app.
@@ -62,7 +62,7 @@ class Predictions:
         self._values = values
         self._scopes = {
             (workflow.name, stage.name): f"{workflow.name}/{stage.name}"
-            if stage.splits or stage.chooses
+            if stage.splits or stage.chooses or stage.using
             else f"/{stage.function}"
             for workflow in manifest.workflows
             for stage in workflow.stages

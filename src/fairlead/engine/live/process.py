@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from fairlead.engine.live.journal import Journal
 from fairlead.engine.live.kernels.finding import DeviceChoice
 from fairlead.engine.live.links.address import bound_address
 from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
+from fairlead.engine.live.logs.folder import LOGS, LogFolder
 from fairlead.engine.live.nodes import nodes_of
 from fairlead.engine.live.objects import Objects, StoreError, owner_id, place_of
 from fairlead.engine.live.order import RayOrder, ServeOrder
@@ -39,8 +41,9 @@ from fairlead.engine.live.reloading import reload_on_change
 from fairlead.engine.live.statefolder import sole_user
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.supervisor import CANNOT_START
+from fairlead.engine.live.tracing.tracer import Tracer, ratio_of
 from fairlead.engine.live.watchdog import FAULTY, Watchdog
-from fairlead.errors import FairleadError
+from fairlead.errors import ConfigError, FairleadError, Fault, MissingExtraError
 from fairlead.model import Bounds
 from fairlead.profile.host import cpu_name, machine_file
 from fairlead.workload import PolicyChoice
@@ -79,7 +82,7 @@ async def _serve(
     token: str,
     secrets: Mapping[str, str],
 ) -> int:
-    host = _host(order, settings, agents, token, await _objects(order, secrets))
+    host = _host(order, settings, agents, token, await _objects(order, secrets), _tracer(order))
     journal = Journal(Path(order.state) / "journal.sqlite")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -123,31 +126,62 @@ async def _objects(order: ServeOrder, secrets: Mapping[str, str]) -> Objects | N
 
 
 def _host(
-    order: ServeOrder, settings: Settings, agents: socket.socket | None, token: str, objects: Objects | None
+    order: ServeOrder,
+    settings: Settings,
+    agents: socket.socket | None,
+    token: str,
+    objects: Objects | None,
+    tracer: Tracer | None,
 ) -> Host:
     """The host of the apps: on this machine, or on the nodes of agents that dial in."""
     state, options = Path(order.state), _options(order, settings)
     if agents is None:
-        return Host(state, options, say, _give_way)
+        return Host(state, options, say, _give_way, tracer=tracer)
     if order.ray is not None:
-        return _ray_host(order, order.ray, options, agents, token)
+        return _ray_host(order, order.ray, options, agents, token, tracer)
     files = TlsFiles(certfile=order.certfile, keyfile=order.keyfile, cacert=order.agents_client_ca)
     tls = None if bound_address(agents).path else server_context(files)
     reading = client_context(TlsFiles(cacert=order.agents_ca or order.certfile))
     store = Store.make(state / "values")
-    provider = AgentProvider(agents, token, tls, store, state, say, reading=reading, objects=objects)
-    return Host(state, options, say, _give_way, provider, values=provider.values, store=store)
+    logs = LogFolder(state / LOGS, order.log_bytes)
+    provider = AgentProvider(agents, token, tls, store, state, say, reading=reading, objects=objects, logs=logs)
+    return Host(state, options, say, _give_way, provider, values=provider.values, store=store, tracer=tracer)
 
 
-def _ray_host(order: ServeOrder, ray: RayOrder, options: Options, agents: socket.socket, token: str) -> Host:
+def _ray_host(
+    order: ServeOrder, ray: RayOrder, options: Options, agents: socket.socket, token: str, tracer: Tracer | None
+) -> Host:
     """The host of the apps on the nodes of a Ray cluster, whose agents all have the gateway's own certificate."""
     state = Path(order.state)
     store = Store.make(state / "values")
     wait_s = 1.0 if order.is_restart else 15.0
     provider = ray_provider(
-        ray, agents, token, store, state, say, limits=order.limits, growable=tuple(order.growth), wait_s=wait_s
+        ray,
+        agents,
+        token,
+        store,
+        state,
+        say,
+        limits=order.limits,
+        growable=tuple(order.growth),
+        wait_s=wait_s,
+        logs=LogFolder(state / LOGS, order.log_bytes),
     )
-    return Host(state, options, say, _give_way, provider, values=provider.values, store=store)
+    return Host(state, options, say, _give_way, provider, values=provider.values, store=store, tracer=tracer)
+
+
+def _tracer(order: ServeOrder) -> Tracer | None:
+    """Who takes the traces of requests; None where that was not asked for. MissingExtraError without the packages."""
+    if order.otel is None:
+        return None
+    try:
+        otlp = import_module("fairlead.engine.live.tracing.otlp")
+    except ImportError as error:
+        raise MissingExtraError("Sending traces", "OpenTelemetry", "otel") from error
+    try:
+        return Tracer(otlp.OtlpExporter(order.otel or None), ratio_of(os.environ), say)
+    except ValueError as error:
+        raise ConfigError("OpenTelemetry", [Fault("", f"{error}.")]) from error
 
 
 async def _open(host: Host, stop: asyncio.Event) -> bool:
@@ -176,6 +210,7 @@ def _options(order: ServeOrder, settings: Settings) -> Options:
         overcommit=order.overcommit,
         weights=order.weights,
         limits=order.limits,
+        gpus=order.gpus,
         nodes=None if order.nodes is None else nodes_of(order.nodes),
         is_watched=order.monitor,
         warms_up=order.warms_up,
@@ -185,6 +220,7 @@ def _options(order: ServeOrder, settings: Settings) -> Options:
         is_restart=order.is_restart,
         max_items=settings.max_items,
         devices=DeviceChoice(order.devices, order.device_memory_bytes),
+        log_bytes=order.log_bytes,
         growth={kind: Bounds(least=least, most=most) for kind, (least, most) in order.growth.items()},
         apps=tuple(Path(path) for path in order.apps),
     )
@@ -198,6 +234,7 @@ def _settings(order: ServeOrder, secrets: Mapping[str, str]) -> Settings:
         allow_deploy=order.allow_deploy,
         callback_prefixes=order.callback_prefixes,
         callback_secret=os.fsencode(secrets[CALLBACK_SECRET]) if CALLBACK_SECRET in secrets else None,
+        access_log=order.access_log,
         certfile=Path(order.certfile) if order.certfile else None,
         keyfile=Path(order.keyfile) if order.keyfile else None,
         **limits,
@@ -241,6 +278,7 @@ def _announce(host: Host, url: str, certfile: Path | None) -> None:
             objective = "no objective" if workflow.slo_s is None else f"within {workflow.slo_s * 1000:g} ms"
             lines.append(f"  POST {url}/v1/workflows/{name}  {objective}")
     lines += _known(host)
+    lines.append(f"Dashboard {url}/")
     chosen = f" --workflow {name}" if uses.total() > 1 else ""
     load = f"fairlead load {url}{trust}{chosen} --rate 50 --duration 10s"
     lines.append(f"Watch     fairlead top --url {url}{trust}    Load  {load}")

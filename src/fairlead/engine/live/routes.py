@@ -21,10 +21,17 @@ class Route:
         self._regions = _regions(spec)
 
     def argument(self, stage: str, item: int, given: Value, outputs: Outputs, items: Mapping[str, int]) -> Value:
-        """What a stage is called with. `items` has the number of items of each map that has begun, by its stage."""
-        found = self._resolve(self.stages[stage].source, item, given, outputs, items)
+        """What a stage is called with: its argument, or the list of it and what further parameters are bound to.
+
+        `items` has the number of items of each map that has begun, by its stage.
+        """
+        spec = self.stages[stage]
+        found = self._resolve(spec.source, item, given, outputs, items)
         assert found is not None, f"{stage} was started before its input was there"
-        return found
+        if not spec.using:
+            return found
+        bound = [self._resolve(source, item, given, outputs, items) for source in spec.using.values()]
+        return [found, *(value for value in bound if value is not None)]
 
     def answer(self, given: Value, outputs: Outputs, items: Mapping[str, int]) -> Value:
         """What the request is answered with, once every stage is done; an empty list where nothing ran."""

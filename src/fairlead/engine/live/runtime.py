@@ -20,12 +20,14 @@ from fairlead.engine.core.books import NoRows, Recorder
 from fairlead.engine.core.controller import Controller
 from fairlead.engine.core.replytime import ReplyTime
 from fairlead.engine.core.site import prepare
+from fairlead.engine.core.transfers import INLINE_MB
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import InstanceSpec
 from fairlead.engine.live.deadlines import Deadlines
 from fairlead.engine.live.demand import Amount, Demand, held_by, together
 from fairlead.engine.live.fallback import fall_back
 from fairlead.engine.live.instances import Instances
+from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.needs import Needs
 from fairlead.engine.live.obstacles import Obstacles
 from fairlead.engine.live.pool import WarmPool
@@ -35,7 +37,8 @@ from fairlead.engine.live.scaling import Notes, Scalings, ScalingWatch
 from fairlead.engine.live.sharing import Seat
 from fairlead.engine.live.status import CacheStatus
 from fairlead.engine.live.tally import Tally
-from fairlead.engine.live.transit import Done, OpenRequest, Transit
+from fairlead.engine.live.tracing.tracer import Tracer
+from fairlead.engine.live.transit import Done, OpenRequest, Origin, Transit
 from fairlead.engine.live.values import LOST_INPUT, MOST_ITEMS, Ending, Outcome, Result, Value
 from fairlead.engine.live.warmup import WarmUp
 from fairlead.engine.live.watch import NodeWatch
@@ -87,6 +90,7 @@ class Runtime:
         is_timed: Whether the CPU time of every decision is recorded.
         seat: Its place in a cluster that other apps use too; None for a cluster of its own.
         clock: Where instants come from.
+        tracer: Takes the traces of requests; None to trace none.
     """
 
     def __init__(
@@ -105,7 +109,9 @@ class Runtime:
         is_timed: bool = False,
         seat: Seat | None = None,
         clock: Clock = REAL,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._broken = broken
         self._clock = clock
         self._monotonic = clock.now
@@ -113,6 +119,7 @@ class Runtime:
         self._watch: NodeWatch | None = None
         self._signals_at = inf  # when the controller is next told what was seen
         self.manifest = manifest
+        self._name = f"{manifest.name}-{instances.generation}"  # begins the names of its requests
         self.scenario = scenario
         self._instances = instances
         self._seat = seat
@@ -120,7 +127,8 @@ class Runtime:
         self._log = log
         self._record = record
         self._routes = {spec.name: Route(spec) for spec in manifest.workflows}
-        self._transit = Transit(instances.values, max_items)
+        large = {name for name, function in scenario.functions.items() if function.output_mb > INLINE_MB}
+        self._transit = Transit(instances.values, max_items, large)
         self._open = self._transit.open
         self._predictions = predictions_of(manifest, self._transit, instances.values)
         self._recalled: list[ev.Recalled] = []  # at this instant
@@ -171,7 +179,9 @@ class Runtime:
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
         self._pool = WarmPool(manifest, self.controller, self.order, log, clock)
         self._warms_up = warms_up and manifest.warm_up
-        self._warm_up = WarmUp(manifest, self.controller, instances, self._pool, log, self.lost, self._resize, clock)
+        self._warm_up = WarmUp(
+            manifest, self.controller, instances, self._pool, log, self.lost, self._resize, self.order, clock
+        )
         self._obstacles = Obstacles(manifest, self.controller, self._pool)
         self._act: dict[type, Callable[..., None]] = {
             fx.StartInstance: self._start_instance,
@@ -266,6 +276,10 @@ class Runtime:
         """CPU time of each function's instances so far, as far as it is known."""
         return self._instances.cpu_s()
 
+    def usage(self, instance: int) -> Usage:
+        """What an instance has used so far."""
+        return self._instances.usage(instance)
+
     def caches(self) -> Mapping[str, CacheStatus]:
         """How the prediction caches stand, by function."""
         return {} if self._predictions is None else self._predictions.status()
@@ -287,11 +301,13 @@ class Runtime:
         budget_usd: float | None,
         done: Done,
         late_limit_s: float | None = None,
+        origin: Origin | None = None,
     ) -> int:
         """Take in a request, and say which number it has. `done` is called once, later, however it ends.
 
         With `late_limit_s` somebody waits for the answer: the request is dropped that long after its deadline, and at
         its deadline if it cannot run. Without, it waits while a function of its workflow is held at zero instances.
+        `origin` is what its caller said; its id is that of the answer where it has none of its own.
 
         Raises:
             InputError: The workflow maps over its input, which is no list or too long.
@@ -311,7 +327,14 @@ class Runtime:
         id = self._next_request
         self._next_request = id + 1
         request = Request(id, workflow, now, now + deadline_s, budget_usd)
-        state = OpenRequest(request, route, value, items, done)
+        name = f"{self._name}-{id}"
+        if origin is None:
+            origin = Origin(name)
+        else:
+            origin = Origin(origin.id or name, origin.trace, name if origin.id else None)
+        state = OpenRequest(request, route, value, items, done, origin)
+        if self._tracer is not None:
+            state.trace = self._tracer.begin(origin.trace, now)
         self.tally.arrived(workflow)
         if late_limit_s is None and self._obstacles.held_at_zero(workflow) is not None:
             self._parked[id] = state, items, has_own_deadline
@@ -500,7 +523,8 @@ class Runtime:
 
     def node_changed(self, node: Node) -> None:
         """A node has other capacities. In a shared cluster the lease that follows says how much of it is this app's."""
-        self._note(ev.NodeChanged(node.name, node.capacity_vcpus, node.memory_gb, node.devices))
+        vgpus = tuple(device.vgpus for device in node.devices)  # a device that is lost and in use has nothing to give
+        self._note(ev.NodeChanged(node.name, node.capacity_vcpus, node.memory_gb, node.devices, vgpus))
 
     def lease(self, node: str, vcpus: float, memory_gb: float, vgpus: tuple[float, ...]) -> None:
         """From now on this app may use this much of a node, and of each of its devices."""
@@ -559,8 +583,7 @@ class Runtime:
         self._note(event)
         if not self._is_in_turn:  # it goes before what else the loop has to do
             self._turn()
-        effect = running.effect
-        self.tally.batch(effect.function, len(effect.invocations), running.predicted_s, event.work_s)
+        self.tally.batch(running, event.work_s, event.transfer_s)
 
     # --- the controller's side -------------------------------------------------------------------------------------
 
@@ -616,7 +639,10 @@ class Runtime:
         for event in events:
             if type(event) is ev.Arrived:
                 id = event.request.id
-                self._open[id].core = controller.requests.get(id)
+                state = self._open[id]
+                state.core = controller.requests.get(id)
+                if state.trace is not None:
+                    state.trace.decided(self.now)
         act = self._act
         for effect in effects:
             act[type(effect)](effect)
@@ -708,9 +734,9 @@ class Runtime:
         self._resize(effect.instance, effect.configuration.vcpus)
         predicted_s = self.tally.predict_s(effect.function, effect.configuration, effect.node)
         # Its time counts from the decision, as policies plan it: what the loop does before the batch is sent is part.
-        keys, inputs = self._transit.begin(effect, instance.start, instance.cold_s, effect.at, predicted_s)
+        keys, inputs, about = self._transit.begin(effect, instance.start, instance.cold_s, effect.at, predicted_s)
         if inputs:
-            self._instances.run(effect.batch, effect.instance, keys, inputs)
+            self._instances.run(effect.batch, effect.instance, keys, inputs, about)
         else:  # all of them ended while the instance started
             self.finished(effect.batch, (), 0.0)
 
@@ -771,10 +797,13 @@ class Runtime:
             wait_s=state.wait_s,
             cold_s=state.cold_s,
             run_s=state.run_s,
+            traceback=state.traceback if outcome == "failed" else None,
         )
         self._transit.leave(state, value)
         if self._predictions is not None:
             self._predictions.forget(request.id)
+        if state.trace is not None and self._tracer is not None:
+            self._tracer.put(state.trace.ended(ending, state.origin.id))
         state.done(ending)  # before the books are closed: somebody waits for it
         self.tally.ended(ending)
         if not self._open:

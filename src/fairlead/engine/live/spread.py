@@ -104,5 +104,5 @@ class SpreadValues:
             fetching = self._passing.fetch(f"{wanted.name}:{wanted.size}{wanted.home}")
             return asyncio.run_coroutine_threadsafe(fetching, self._loop).result()
         if not self._is_node(wanted.home):
-            raise LostValueError(f"a value on node {wanted.node} is lost: the node is not connected")
+            raise LostValueError(f"a value on node {wanted.node} is lost: the node is not connected", wanted.node)
         return self._reader.fetch(parse_address(wanted.address), wanted.name, wanted.size, wanted.node)

@@ -4,6 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from fairlead.engine.live.gpus import shared
+from fairlead.engine.live.kernels.status import DeviceStatus
+from fairlead.model import Device
+
 
 class WorkflowStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One workflow: totals since the app was deployed, and its last ten seconds (`recent_`)."""
@@ -52,6 +56,17 @@ class CacheStatus(msgspec.Struct, frozen=True, kw_only=True):
         return (self.hits + self.joined) / asked if asked else None
 
 
+class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What one instance has of a GPU: its share, and what it uses where NVML tells."""
+
+    instance: int
+    node: str
+    device: int
+    vgpus: float
+    memory_bytes: int | None = None
+    utilisation: float | None = None  # share of the GPU's multiprocessors
+
+
 class FunctionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One function: what waits for it, and its instances."""
 
@@ -72,6 +87,26 @@ class FunctionStatus(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float | None = None  # CPU time of all its instances so far, ended ones included
     notes: Mapping[str, float] = {}  # of its scaler, as of the last control period
     cache: CacheStatus | None = None  # where it has one
+    gpus: tuple[GpuStatus, ...] = ()  # of each instance that has a share of one
+    transfer_s: float = 0.0  # that its batches waited for inputs of other nodes, in all
+
+
+class AcceleratorStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One accelerator of a node. `used_vgpus` are those that instances of this app hold, idle ones included."""
+
+    name: str
+    shared: str  # how: MIG 3+2+1+1, 7 vGPUs by MPS, 7 vGPUs by turns; or lost
+    vgpus: float
+    used_vgpus: float = 0.0
+    is_lost: bool = False
+
+
+def accelerator_status(device: Device, used_vgpus: float = 0.0) -> AcceleratorStatus:
+    """How an accelerator is shown."""
+    vgpus = 0.0 if device.is_lost else device.vgpus
+    return AcceleratorStatus(
+        name=device.name or "GPU", shared=shared(device), vgpus=vgpus, used_vgpus=used_vgpus, is_lost=device.is_lost
+    )
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +124,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     speed: float = 1.0
     pressure: float | None = None  # share of it that others take
     signals: Mapping[str, float] = {}  # the mean of the last samples: the seven counters, and all else that is known
+    accelerators: tuple[AcceleratorStatus, ...] = ()
 
 
 class NodeSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +139,7 @@ class NodeSummary(msgspec.Struct, frozen=True, kw_only=True):
     memory_gb: float | None
     speed: float
     state: str
+    accelerators: list[AcceleratorStatus] = []
 
 
 class NodeList(msgspec.Struct, frozen=True):
@@ -143,3 +180,4 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     is_draining: bool
     apps: tuple[AppStatus, ...]
     state: str | None = None  # the state folder, on the machine of the gateway
+    devices: tuple[DeviceStatus, ...] = ()  # that run kernels

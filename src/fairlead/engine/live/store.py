@@ -102,7 +102,7 @@ class Store:
                 with open(self.file(wanted.name), "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
                     return decode(data)
             except FileNotFoundError:
-                raise LostValueError(f"the stored value {wanted.name} does not exist any more") from None
+                raise LostValueError(f"the stored value {wanted.name} does not exist any more", wanted.node) from None
         return [self.read(part) for part in value]
 
     def encoded(self, value: Value) -> bytes:
@@ -116,7 +116,7 @@ class Store:
             try:
                 return self.file(wanted.name).read_bytes()
             except FileNotFoundError:
-                raise LostValueError(f"the stored value {wanted.name} does not exist any more") from None
+                raise LostValueError(f"the stored value {wanted.name} does not exist any more", wanted.node) from None
         return b"".join([array_head(len(value)), *map(self.encoded, value)])
 
     def copy(self, value: Value) -> Value | None:
@@ -207,7 +207,8 @@ class Store:
 
     def _fetch(self, wanted: Reference) -> bytes | bytearray:
         if self.elsewhere is None:
-            raise LostValueError(f"the value {wanted.name} of {wanted.node or 'the gateway'} cannot be read from here")
+            where = wanted.node or "the gateway"
+            raise LostValueError(f"the value {wanted.name} of {where} cannot be read from here", wanted.node)
         began = perf_counter()
         try:
             return self.elsewhere(wanted)

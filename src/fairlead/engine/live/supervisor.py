@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from select import select
 from time import monotonic
@@ -21,6 +21,8 @@ from time import monotonic
 import msgspec
 
 from fairlead.app.secrets import take_secrets
+from fairlead.engine.live.logs.folder import LOGS, LogFolder
+from fairlead.engine.live.logs.printing import Printing
 from fairlead.engine.live.order import ServeOrder
 from fairlead.errors import ConfigError, Fault
 
@@ -65,6 +67,7 @@ class Supervisor:
         order: What the gateway is told; the supervisor fills in its own part.
         say: Gets a line when something happened.
         agents: The socket at which agents dial in; None where instances run on this machine.
+        shows: Gets each line that a function writes; None to show none.
     """
 
     def __init__(
@@ -73,7 +76,9 @@ class Supervisor:
         order: ServeOrder,
         say: Callable[[str], None],
         agents: socket.socket | None = None,
+        shows: Callable[[str], None] | None = None,
     ) -> None:
+        self._shows = shows
         self._listening = listening
         self._agents = agents
         self._order = order
@@ -93,7 +98,9 @@ class Supervisor:
         handlers = {signal.SIGTERM: self._stop, signal.SIGINT: self._stop, signal.SIGCHLD: self._reap}
         before = {sign: signal.signal(sign, handler) for sign, handler in handlers.items()}
         try:
-            return self._supervise()
+            folder = LogFolder(Path(self._order.state) / LOGS)
+            with nullcontext() if self._shows is None else Printing(folder, self._shows):
+                return self._supervise()
         finally:
             for sign, handler in before.items():
                 signal.signal(sign, handler)

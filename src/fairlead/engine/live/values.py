@@ -41,13 +41,20 @@ LOST_INPUT = "an input cannot be read: "
 
 
 class LostValueError(FairleadError):
-    """A value cannot be read any more: the node that holds it is gone, or does not have it."""
+    """A value cannot be read any more: the node that holds it is gone, or does not have it.
+
+    `node` is that node; empty for the gateway, and on one machine.
+    """
+
+    def __init__(self, message: str, node: str = "") -> None:
+        super().__init__(message)
+        self.node = node
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True):
     """What one invocation of a batch gave. `arm` is the label of the arm it chose; `items` the length of a split list.
 
-    A split output is a list of values, one per item.
+    A split output is a list of values, one per item. `lost_at` is the node from which an input could not be read.
     """
 
     ok: bool
@@ -55,6 +62,8 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     arm: str | None = None
     items: int = 1
     error: str | None = None
+    lost_at: str = ""
+    traceback: str | None = None  # of an error that the function raised
 
 
 class Reference(NamedTuple):
@@ -102,6 +111,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     wait_s: float = 0.0  # over all its invocations
     cold_s: float = 0.0
     run_s: float = 0.0
+    traceback: str | None = None  # of the function that failed
 
     @property
     def cause(self) -> str | None:

@@ -11,6 +11,7 @@ from struct import Struct
 
 import msgspec
 
+from fairlead.app.current import About
 from fairlead.engine.live.values import MOST_ITEMS, Result, Value
 
 MOST_BYTES = 1 << 28  # of one frame; large values do not travel in frames
@@ -30,12 +31,16 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Run these: one "workflow/stage" and one input per invocation. `generation` is given back in the answer."""
+    """Run these: one "workflow/stage" and one input per invocation. `generation` is given back in the answer.
+
+    `about` has what the function may know of each; empty where no request asked for it.
+    """
 
     batch: int
     stages: Sequence[str]
     inputs: Sequence[Value]
     generation: int = 0
+    about: Sequence[About] = ()
 
 
 class Dial(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -74,7 +79,8 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """A batch has ended; `work_s` is how long the function took, `transfer_s` how long its inputs were fetched.
 
     `generation` is that of the `Batch`. An answer to a batch of a former gateway, or of an instance that was given up,
-    is known by it and dropped.
+    is known by it and dropped. `cpu_s` is the CPU time of the instance since its last answer, with that of processes
+    that it started and that have ended; None where it is not known.
     """
 
     batch: int
@@ -82,6 +88,7 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
     results: tuple[Result, ...]
     generation: int = 0
     transfer_s: float = 0.0
+    cpu_s: float | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,27 +1,32 @@
 """An instance: a process that loads one function of an app, runs its `setup`, and then batch after batch.
 
 Started as `python -m fairlead.engine.live.worker FD PID`. It ends with its gateway: by the end of the channel, and by a
-signal of the kernel where the function hangs. What the function prints goes to the gateway's log, never to the channel.
+signal of the kernel where the function hangs. What the function prints is kept by `logs/`, and not on the channel.
 `links/instance.py` is the same for instances that dial their gateway.
 """
 
 import ctypes
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from time import perf_counter
-from traceback import extract_tb
+from time import perf_counter, process_time
+from traceback import StackSummary, TracebackException, extract_tb
 from typing import Protocol
+
+import msgspec
 
 import fairlead
 from fairlead.app import App, AppFunction, load_app
+from fairlead.app.current import Run, entered
 from fairlead.engine.live.calling import PartError, call
+from fairlead.engine.live.logs.capture import Capture, begin_capture
 from fairlead.engine.live.store import Elsewhere, Store
 from fairlead.engine.live.values import LOST_INPUT, MOST_ITEMS, LostValueError, Result, Value, encode
 from fairlead.engine.live.wire import Batch, Begin, Channel, Dial, Done, Failed, Ready
@@ -56,6 +61,7 @@ def main(descriptor: int, gateway: int) -> None:
 
 def work(channel: Talk, begin: Begin, home: str = "", elsewhere: Elsewhere | None = None) -> None:
     """Load the function, and run batches until nothing comes any more. For `home` and `elsewhere` see `Store`."""
+    begin_capture()
     began = perf_counter()
     preparing = begin.function
     try:
@@ -70,9 +76,10 @@ def work(channel: Talk, begin: Begin, home: str = "", elsewhere: Elsewhere | Non
         channel.send(Failed(_sendable(str(error))))
         return
     except Exception as error:
-        traceback.print_exc()
+        _tell(error)
         channel.send(Failed(f"setup of {preparing} raised {describe(error)}"))
         return
+    _follow_traces()
     gc.collect()
     gc.freeze()  # what is loaded stays: a collection need not look at it again
     channel.send(Ready(loaded - began, perf_counter() - loaded))
@@ -80,33 +87,56 @@ def work(channel: Talk, begin: Begin, home: str = "", elsewhere: Elsewhere | Non
     serve(channel, app, function, store, begin.max_items)
 
 
+def _follow_traces() -> None:
+    """Where the app uses OpenTelemetry, let its spans be children of the span of the run."""
+    if "opentelemetry.trace" in sys.modules:
+        entered.on_trace = import_module("fairlead.engine.live.tracing.inside").entered
+
+
 def serve(channel: Talk, app: App, function: AppFunction, store: Store, max_items: int = MOST_ITEMS) -> None:
     """Run what comes, until nothing comes any more."""
+    used_s = _cpu_s()
     while (batch := channel.receive()) is not None:
         if isinstance(batch, Batch):
-            done = run(batch, app, function, store, max_items)
+            about = Run(app.name, batch.stages, batch.about)
+            capture = Capture.current
+            if capture is not None:
+                capture.begin(about)
+            done = run(batch, app, function, store, max_items, about)
+            if capture is not None:
+                capture.flush()  # whoever has the answer finds the lines
+            before_s, used_s = used_s, _cpu_s()
+            done = msgspec.structs.replace(done, cpu_s=used_s - before_s)
             try:
                 channel.send(done)
             except ValueError as error:  # too large for a message, and there was no room elsewhere
                 for result in done.results:
                     store.drop(result.value)
                 channel.send(_all_failed(batch, done.work_s, str(error)))
+            if capture is not None:
+                capture.end()
 
 
-def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: int = MOST_ITEMS) -> Done:
+def run(
+    batch: Batch,
+    app: App,
+    function: AppFunction,
+    store: Store,
+    max_items: int = MOST_ITEMS,
+    about: Run | None = None,
+) -> Done:
     """One batch: every invocation gets a result of its own, whatever happens."""
     began, fetched_s = perf_counter(), store.fetched_s
     try:
         arguments = [store.read(value) for value in batch.inputs]
         began = perf_counter()
         with _OnlyThisProcess():
-            outputs = call(function, arguments)
+            outputs = call(function, arguments, [app.stage(key).using for key in batch.stages], about)
     except LostValueError as error:
-        return _all_failed(batch, 0.0, _sendable(f"{LOST_INPUT}{error}"))
+        return _all_failed(batch, 0.0, _sendable(f"{LOST_INPUT}{error}"), lost_at=error.node)
     except Exception as error:
         work_s = perf_counter() - began
-        traceback.print_exc()
-        return _all_failed(batch, work_s, describe(error))
+        return _all_failed(batch, work_s, describe(error), traceback=_tell(error))
     work_s = perf_counter() - began
     with _OnlyThisProcess():  # a rule of a switch is the user's code too
         results = [
@@ -115,8 +145,15 @@ def run(batch: Batch, app: App, function: AppFunction, store: Store, max_items: 
     return Done(batch.batch, work_s, tuple(results), batch.generation, store.fetched_s - fetched_s)
 
 
-def _all_failed(batch: Batch, work_s: float, error: str) -> Done:
-    return Done(batch.batch, work_s, (Result(False, error=error),) * len(batch.inputs), batch.generation)
+def _cpu_s() -> float:
+    """CPU time of this process so far, and of those that it has started and waited for."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return process_time() + ended.ru_utime + ended.ru_stime
+
+
+def _all_failed(batch: Batch, work_s: float, error: str, *, lost_at: str = "", traceback: str | None = None) -> Done:
+    failed = Result(False, error=error, lost_at=lost_at, traceback=traceback)
+    return Done(batch.batch, work_s, (failed,) * len(batch.inputs), batch.generation)
 
 
 class _OnlyThisProcess:
@@ -138,7 +175,8 @@ class _OnlyThisProcess:
 def _result(app: App, key: str, output: object, store: Store, max_items: int) -> Result:
     """What an output means to the stages after it; an exception in the place of an output is that one's failure."""
     if isinstance(output, Exception):
-        return Result(False, error=describe(output))
+        cause = output.cause if isinstance(output, PartError) else output
+        return Result(False, error=describe(output), traceback=_tell(cause) if cause.__traceback__ else None)
     try:
         stage = app.stage(key)
         arm = stage.choose(output)
@@ -153,8 +191,31 @@ def _result(app: App, key: str, output: object, store: Store, max_items: int) ->
         parts: Sequence[Value] = [store.put(item) for item in encoded]
         return Result(True, parts, arm, len(parts))
     except Exception as error:
-        traceback.print_exc()
-        return Result(False, error=describe(error))
+        return Result(False, error=describe(error), traceback=_tell(error))
+
+
+def _tell(error: Exception) -> str:
+    """Have the function's own log say what it raised; gives the text."""
+    text = traceback_of(error)
+    if Capture.current is None:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 - for whoever started this process
+    else:
+        Capture.current.write("log", "ERROR", text)
+    return text
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of an exception, without the calls that led to the user's own code."""
+    try:
+        told = TracebackException.from_exception(error)
+        found: TracebackException | None = told
+        while found is not None:
+            own = [frame for frame in found.stack if not frame.filename.startswith(_PACKAGE)]
+            found.stack = StackSummary.from_list(own or found.stack)
+            found = found.__cause__ or found.__context__
+        return _sendable("".join(told.format()).rstrip()[-2 * _MOST_ERROR :])
+    except Exception:  # the user's own `__str__`
+        return describe(error)
 
 
 def describe(error: BaseException) -> str:

@@ -96,13 +96,14 @@ class Admission:
         self._looked: tuple[Pair, Pair, float | None] = (self._total, self._total, None)  # for `notes`
         self._has_window = "window" not in without
 
-    def admit(self, request: Request, now: float, start: float) -> Refusal | None:
+    def admit(self, request: Request, now: float, start: float, *, joins: bool = False) -> Refusal | None:
         """Count a request as promised, or say why that cannot be.
 
         Args:
             request: The request.
             now: The instant.
             start: When a run can be started at the earliest.
+            joins: Whether its first stage has a batch to run anyway with a place for it. It needs nothing more there.
         """
         flow = self._outlook.flows[request.workflow]
         if not flow.can_run:
@@ -111,17 +112,19 @@ class Admission:
         if left_s < flow.fastest_s:
             takes, due = f"it takes at least {flow.fastest_s:.3g} s", f"it is due in {left_s:.3g} s"
             return Refusal(f"it cannot be answered in time: {takes}, and {due}")
-        refusal = self._refusal(request, flow, left_s, now, start) if left_s < inf else None
+        refusal = self._refusal(request, flow, left_s, now, start, joins) if left_s < inf else None
         if refusal is None and left_s < inf:  # work without a deadline goes last, so it is in the way of nothing
             found = self._open[request.id] = _Open(flow, request.deadline, flow.need)
             self._add(flow, found.bin, *flow.need, 1)
         return refusal
 
-    def _refusal(self, request: Request, flow: Flow, left_s: float, now: float, start: float) -> Refusal | None:
+    def _refusal(
+        self, request: Request, flow: Flow, left_s: float, now: float, start: float, joins: bool
+    ) -> Refusal | None:
         is_pressed = start > now and self._outlook.is_short and flow.share == 1 and "busy" not in self._without
         if is_pressed and flow.is_costly(left_s - (start - now), 1 + _COSTLY / max(self._outlook.load, 1e-9)):
             return Refusal(too_busy(start - now), start - now)
-        need, supply = flow.need, self._outlook.supply
+        need, supply = flow.need_after if joins else flow.need, self._outlook.supply
         part, usable = min(1.0, self.window * flow.backlog), supply.usable_pair
         room = (part * usable[0] * left_s, part * usable[1] * left_s)
         total = self._total

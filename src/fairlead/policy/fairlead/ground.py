@@ -7,7 +7,7 @@ else runs on a node have this sensitivity measured, since the declared one does 
 
 from collections.abc import Iterable
 
-from fairlead.model import Configuration, Node
+from fairlead.model import Configuration, Invocation, Node
 from fairlead.policy.base import NodeChange, View
 from fairlead.policy.fairlead.menu import Menu, Pair, Supply
 from fairlead.policy.fairlead.nodes import UNEVEN, Ranking
@@ -15,6 +15,7 @@ from fairlead.policy.fairlead.roster import Roster
 
 _FOLLOW = 0.12  # weight of the newest batch in the pace of its node
 _MOST_SLOWDOWN = 0.7  # a run is not started beside others that would make it take this share longer, or more
+_WORTH_MOVING_FOR = 0.1  # shorter transfers, relative to the run, are not avoided: the emptiest node is as good
 _PRIOR = 20.0  # observations that the declared sensitivity counts for
 _FORGET = 0.99
 
@@ -150,8 +151,21 @@ class Ground:
         found = self._by_kind[kind].slowest()
         return None if found is None or found[0] == node else found
 
-    def find(self, view: View, menu: Menu, option: int, *, is_warm: bool, evicts: bool, left_s: float) -> str | None:
+    def find(
+        self,
+        view: View,
+        menu: Menu,
+        option: int,
+        *,
+        is_warm: bool,
+        evicts: bool,
+        left_s: float,
+        head: Invocation | None = None,
+    ) -> str | None:
         """A node where an option would be done within `left_s` seconds; None if there is none.
+
+        The node that holds most of the input of `head` comes first where a run there ends no later, its transfer
+        counted.
 
         Args:
             view: What is now.
@@ -160,6 +174,7 @@ class Ground:
             is_warm: Whether an instance must be idle there.
             evicts: Whether idle instances of others may have to go.
             left_s: Time that the run may take.
+            head: The first invocation of the batch to be; None where nothing is to be started.
         """
         configuration = menu.options[option][0]
         if self._is_plain and not menu.sensitivity and (not self._slow or self._slow == len(self._nodes)):
@@ -168,13 +183,44 @@ class Ground:
                 return None
             if blocked[footprint] == self._look - 1 and self._fits_nowhere(view, menu, option):  # likely so again
                 return None
-            node = view.place(menu.name, configuration, "warm" if is_warm else "warm-first", evicts=evicts)
+            near = None if head is None or self._holder(view, menu, option, head) is None else head
+            node = view.place(menu.name, configuration, "warm" if is_warm else "warm-first", evicts=evicts, near=near)
             if node is None:
                 nowhere[footprint] = self._look
                 if evicts and not is_warm:
                     blocked[footprint] = self._look
             return node
-        return self._search(view, menu, option, is_warm=is_warm, evicts=evicts, left_s=left_s)
+        node = self._search(view, menu, option, is_warm=is_warm, evicts=evicts, left_s=left_s)
+        if node is None or head is None or (holder := self._holder(view, menu, option, head)) is None:
+            return node
+        return holder[0] if self._is_better(view, menu, option, holder, node, evicts=evicts, left_s=left_s) else node
+
+    def _holder(self, view: View, menu: Menu, option: int, head: Invocation) -> tuple[str, float] | None:
+        """The node that holds most of an input, and the seconds saved there, where these are worth a detour."""
+        found = view.holder(head)
+        return None if found is None or found[1] < _WORTH_MOVING_FOR * menu.means_s[option] else found
+
+    def _is_better(
+        self,
+        view: View,
+        menu: Menu,
+        option: int,
+        holder: tuple[str, float],
+        other: str,
+        *,
+        evicts: bool,
+        left_s: float,
+    ) -> bool:
+        """Whether a run is done sooner where its input lies than on another node, which needs the transfer."""
+        (node, saved_s), (configuration, kind) = holder, menu.options[option]
+        if node == other or self.kind(node) != kind or not self.allows(menu, node):
+            return False
+        if view.is_warm(menu.name, configuration, other) and not view.is_warm(menu.name, configuration, node):
+            return False
+        slope, mean_s = self._slope(menu), menu.means_s[option]
+        here_s, there_s = (mean_s * self.pace[n] * (1 + slope * self.busy[n]) for n in (node, other))
+        in_time = self.pace[node] <= 1 or mean_s * self.pace[node] <= left_s
+        return here_s < there_s + saved_s and in_time and _has_room(view, menu, configuration, node, evicts=evicts)
 
     def _fits_nowhere(self, view: View, menu: Menu, option: int) -> bool:
         if view.place(menu.name, menu.options[option][0]) is not None:

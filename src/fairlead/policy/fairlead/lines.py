@@ -71,6 +71,10 @@ class Line:
         """How many invocations wait for the function, in all workflows."""
         return self._count[0]
 
+    def late_for(self, end: float) -> int:
+        """How many that wait for the function, in all workflows, would be late if their run ended at this instant."""
+        return sum(line._items.bisect_left((end,)) for line in (self, *self.siblings))
+
     def add(self, invocation: Invocation, key: float) -> None:
         """Let an invocation wait that must have run by the instant `key`."""
         if invocation.id not in self._keys:

@@ -21,7 +21,7 @@ from fairlead.policy.kit.expected import expected_counts
 
 GRID = 160  # parts into which an objective is divided
 _NO_OBJECTIVE_S = 60.0
-_HEADROOM = 0.03  # share of the time left that stays unplanned
+_HEADROOM = 0.03  # share of the time left that stays unplanned where other stages follow
 _REPLY_S = 0.002  # until an answer that is there has reached its client
 _MOST_REPLY = 0.03  # of the objective, at most
 _TARGET = 0.85  # planned use of a resource beyond which its price rises
@@ -150,7 +150,12 @@ class Step:
         """The entry of the table for so much time left; negative if there is none."""
         if seconds >= self.slo_s:
             return GRID
-        return int((seconds - self.reply_s) * (1 - _HEADROOM) / self.grid_s + 1e-6)
+        return int((seconds - self.reply_s) * self._planned_part / self.grid_s + 1e-6)
+
+    @property
+    def _planned_part(self) -> float:
+        """Of the time left, what is planned with: all of it where nothing follows, since runs take a safe time."""
+        return 1.0 if self.is_first and not self.after else 1 - _HEADROOM
 
     def ranked(self, left_s: float, waiting: int) -> tuple[list[int], list[float]]:
         """The options that are in time for the first of `waiting` invocations, best first, with their costs per run."""
@@ -204,7 +209,7 @@ class Step:
         """The least time left with which finishing costs no more than this; the objective if it always does."""
         if self._last_call is None or self._last_call[0] != limit:
             left = float(next((i for i, cost in enumerate(self._least_costs()) if cost <= limit), GRID))
-            self._last_call = limit, left * self.grid_s / (1 - _HEADROOM) + self.reply_s
+            self._last_call = limit, left * self.grid_s / self._planned_part + self.reply_s
         return self._last_call[1]
 
     def gains(self, worth: float, keys: Reals, now: float, waiting: int) -> tuple[Reals, Reals]:
@@ -220,7 +225,7 @@ class Step:
         skipped = np.searchsorted(keys - now, menu.upper_s, side="left")
         able = (skipped > 0) & (skipped < len(keys))
         left_s = keys[np.minimum(skipped, len(keys) - 1)] + self.rest_s - now
-        bins = np.minimum(left_s * (1 - _HEADROOM) / self.grid_s + 1e-6, GRID).astype(int)
+        bins = np.minimum(left_s * self._planned_part / self.grid_s + 1e-6, GRID).astype(int)
         bins = np.where(left_s >= self.slo_s, GRID, bins) - self.bins
         ahead = self._ahead_from(np.where(able, bins, -1))
         members = np.minimum(menu.batch, waiting - skipped)
@@ -259,6 +264,7 @@ class Flow:
         self.slow_rate = 0.0
         self.use: Reals = np.zeros(0)
         self.need: Pair = (0.0, 0.0)  # the same
+        self.need_after: Pair = (0.0, 0.0)  # the same, without the first stage
         self.share = 1.0  # of its requests that can be answered
         self.closed = self.dropped = 0.0  # admitted requests, with exponential forgetting
         if workflow.slo.cost_usd < inf and self.can_run:
@@ -316,6 +322,12 @@ class Flow:
             use = step.menu.uses[step.option]
             cpu, gpu = cpu + step.visits * use[0], gpu + step.visits * use[1]
         self.need = (cpu, gpu)
+        first = self.first[0]
+        joined = first.menu.uses[first.option]
+        self.need_after = (
+            max(0.0, cpu - first.visits * joined[0]),
+            max(0.0, gpu - first.visits * joined[1]),
+        )
         self.use = np.array(self.need)
         self._told: tuple[tuple[Planned, ...], tuple[str, ...]] | None = None
         self.backlog = self._mean_remaining(left, start)

@@ -168,11 +168,12 @@ class Fairlead(Policy):
             flow = self._outlook.flows[request.workflow]
             if self._outlook.arrive(request, now):
                 self._admission.sort_again(flow)
-            start = now
+            start, joins = now, False
             if is_full:
                 start = max(start, soonest)
-                start += self._ahead_s(flow, request.deadline - start)
-            refusal = self._admission.admit(request, now, start)
+                ahead_s, joins = self._ahead(flow, start, request.deadline - start)
+                start += ahead_s
+            refusal = self._admission.admit(request, now, start, joins=joins)
             if refusal is not None:
                 yield Reject(request.id, refusal.reason, refusal.retry_after_s)
             elif request.deadline < inf:
@@ -186,16 +187,19 @@ class Fairlead(Policy):
             if line is not None and view.is_waiting(invocation):
                 line.add(invocation, invocation.deadline - line.step.rest_s - line.step.reply_s)
 
-    def _ahead_s(self, flow: Flow, left_s: float) -> float:
-        """How long full batches take that are ahead of a new request in the line of its first stage."""
+    def _ahead(self, flow: Flow, start: float, left_s: float) -> tuple[float, bool]:
+        """How long full batches take that are ahead of a new request in its first line, and if it joins one after them.
+
+        Those that a full batch which starts at the instant `start` would answer too late take no place in it.
+        """
         line = self._lines.get((flow.workflow.name, flow.first[0].name))
         if line is None or not line.size:
-            return 0.0
+            return 0.0, False
         menu = line.menu
         options, _ = line.step.ranked(left_s, menu.most)
         option = options[0] if options else line.step.option
-        batches = line.waiting // menu.most
-        return batches * menu.means_s[option] / self._supply.slots(menu.held_by[option])
+        batches, others = divmod(line.waiting - line.late_for(start + menu.uppers_s[option]), menu.most)
+        return batches * menu.means_s[option] / self._supply.slots(menu.held_by[option]), others > 0
 
     # --- dispatch --------------------------------------------------------------------------------------------------
 
@@ -410,7 +414,7 @@ class Fairlead(Policy):
             size = menu.size_of[option]
             if size in failed or menu.usd_each[option] / min(menu.members[option], waiting) > spend:
                 continue
-            node = ground.find(view, menu, option, is_warm=is_warm, evicts=evicts, left_s=left_s)
+            node = ground.find(view, menu, option, is_warm=is_warm, evicts=evicts, left_s=left_s, head=head)
             if node is not None:
                 return rank, node
             failed.append(size)
@@ -454,7 +458,7 @@ class Fairlead(Policy):
                 usd = menu.usd_each[option] + (menu.cold_s * float(menu.usd_per_s[option]) if self._bills_cold else 0.0)
                 if usd / min(menu.members[option], waiting) > spend * (1 + 1e-9):
                     continue
-            node = ground.find(view, menu, option, is_warm=False, evicts=False, left_s=left_after_s)
+            node = ground.find(view, menu, option, is_warm=False, evicts=False, left_s=left_after_s, head=line.first())
             if node is not None:
                 return rank, node
             first = rank if first is None else first

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from math import isinf
 
 from fairlead.model import Configuration, Function, Instance, Node
-from fairlead.model.mig import mig_layout
 from fairlead.planning.feasibility import could_hold
 from fairlead.policy.base import NodeChange, View
 
@@ -59,7 +58,7 @@ class Room:
             return False
         if self.node.devices[device].sharing != "mig":
             return True
-        return mig_layout([*self.slices[device], round(configuration.vgpus)]) is not None
+        return self.node.devices[device].has_slices([*self.slices[device], round(configuration.vgpus)])
 
     def devices_for(self, function: Function, configuration: Configuration) -> list[int | None]:
         """The devices on which one more instance can be reserved; [None] for one that needs no device and fits."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from typing import get_args
+from typing import Any, get_args
 
 from msgspec import structs
 
@@ -111,7 +111,7 @@ def _device(
     device_reserve_gb: float = 0.0,
     gpu_sharing: Sharing = "mps",
     partition: tuple[int, ...] = (),
-    **others: float,
+    **others: Any,  # numbers, by the names that they have there
 ) -> Device:
     return Device(
         vgpus=vgpus,
@@ -119,7 +119,7 @@ def _device(
         reserve_gb=device_reserve_gb,
         sharing=gpu_sharing,
         partition=partition,
-        **others,  # type: ignore[arg-type]  # all of them are numbers
+        **others,
     )
 
 

@@ -7,9 +7,11 @@ from functools import cache
 from typing import TypeVarTuple
 
 from fairlead.engine.live.callbacks import CallbackRefusedError, Courier
-from fairlead.engine.live.gateway import apps, asynchronous, calls, health, inference, nodes, openfaas
+from fairlead.engine.live.gateway import apps, asynchronous, calls, dashboard, health, inference, logs, nodes, openfaas
+from fairlead.engine.live.gateway.analyses import Analyses
 from fairlead.engine.live.gateway.auth import Guard
 from fairlead.engine.live.gateway.endpoints import Endpoint, Router, is_plain_path
+from fairlead.engine.live.gateway.events import Hub
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.heads import check_coding
 from fairlead.engine.live.gateway.intake import Intake
@@ -21,6 +23,7 @@ from fairlead.engine.live.gateway.replies import Reply
 from fairlead.engine.live.gateway.runner import Runner
 from fairlead.engine.live.gateway.served import Served
 from fairlead.engine.live.gateway.settings import Settings
+from fairlead.engine.live.logs.folder import LOGS, LogFolder
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *calls.ENDPOINTS,
@@ -30,6 +33,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *inference.ENDPOINTS,
     *openfaas.ENDPOINTS,
     *health.ENDPOINTS,
+    *dashboard.ENDPOINTS,
+    *logs.ENDPOINTS,
 )
 
 Ts = TypeVarTuple("Ts")
@@ -55,9 +60,12 @@ class Gateway:
         self.runner = runner
         self.meter = meter
         self.deploying = asyncio.Lock()
+        self.logs = logs.Followers(LogFolder(settings.state / LOGS), settings.max_log_followers)
         self.document, self.page, self._router = _of_endpoints()
         self._courier = courier
         self.guard = Guard(settings.token)
+        self.hub = Hub(host, intake.tallies, settings.max_dashboards, intake.clock.now)
+        self.analyses = Analyses(settings.state)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property

@@ -118,12 +118,13 @@ async def keep(
         # `then`, not the lines below: a client that leaves while the disk is busy must not leave a request behind
         # that is in the journal and that nobody runs.
         kept = await gateway.runner.journal.accept(
-            entry, then=lambda new: gateway.runner.add(Job(new.id, full, run_by, budget_usd), value)
+            entry, then=lambda new: gateway.runner.add(Job(new.id, full, run_by, budget_usd, entry.traceparent), value)
         )
     except KeyConflictError as error:
         raise Problem(422, "key_conflict", str(error)) from None
     except JournalFullError as error:
         raise Problem(507, "journal_full", str(error), retry_after_s=error.retry_after_s) from None
+    exchange.ran_as = kept.id
     url = f"/v1/requests/{kept.id}"
     headers = [(b"location", url.encode()), (b"x-call-id", kept.id.encode())]
     return json_reply(Acceptance(kept.id, url), 202 if kept.is_new else 200, headers)

@@ -33,14 +33,16 @@ def call(gateway: "Gateway", exchange: Exchange) -> bool:
     name = exchange.names[0]
     gateway.intake.full_name(name)  # an unknown workflow is told before a faulty body
     body = read_json(exchange, _calls, gateway.settings.max_containers)
-    gateway.intake.begin(
+    caller = gateway.intake.begin(
         name,
         to_value(body.input),
         deadline_s=deadline_s(exchange, body.deadline_ms, None),
         budget_usd=body.budget_usd,
         connection=exchange.connection,
         done=partial(_ended, gateway, exchange),
+        trace=exchange.traceparent,
     )
+    exchange.ran_as = _id(caller.ticket)
     return True
 
 
@@ -80,12 +82,17 @@ def _reply(ticket: Accepted, ending: Ending, output: bytes) -> Reply:
     return Reply(200, body)
 
 
+def _id(ticket: Accepted) -> str:
+    """The name of a request, as its caller and `fairlead explain` know it."""
+    return f"{ticket.app}-{ticket.generation}-{ticket.request}"
+
+
 def _told(error: Exception, ticket: Accepted) -> Exception:
     """What the client is told of an error: of its own request, and of an output that has no JSON form."""
     if isinstance(error, TypeError | ValueError | RecursionError):
         error = Problem(502, "no_json_form", f"The answer has no JSON form: {error}.")
     if isinstance(error, Problem):
-        error.id = f"{ticket.app}-{ticket.generation}-{ticket.request}"
+        error.id = _id(ticket)
     return error
 
 
@@ -127,7 +134,13 @@ def refusal(ending: Ending) -> Problem:
     if ending.outcome == "failed" and ending.code is not None:
         return Problem(422, ending.code, f"The request failed: {because}.", reason=ending.reason)
     if ending.outcome == "failed":
-        return Problem(502, "function_failed", f"The workflow failed: {because}", reason=ending.reason)
+        return Problem(
+            502,
+            "function_failed",
+            f"The workflow failed: {because}",
+            reason=ending.reason,
+            traceback=ending.traceback,
+        )
     if ending.outcome == "cancelled":
         return Problem(
             503, "cancelled", f"The request was cancelled: {because}", reason=ending.reason, retry_after_s=1.0

@@ -9,6 +9,7 @@ from email.utils import formatdate
 from math import inf
 from typing import Protocol
 
+from fairlead.engine.live.gateway.access import AccessLog
 from fairlead.engine.live.gateway.settings import Settings
 
 
@@ -57,6 +58,7 @@ class Connections:
         self.census = Census()
         self.date = b""
         self.is_closing = False
+        self.access = None if settings.access_log is None else AccessLog(settings.access_log)
         self._settings = settings
         self._all: set[Guest] = set()
         self._strangers: dict[Guest, None] = {}  # waiting, in the order in which they began to; never authorised

@@ -1,6 +1,6 @@
 """Endpoints as data: the router finds them, the OpenAPI document lists them."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -37,6 +37,7 @@ class Endpoint:
         answers: By status, besides the errors below.
         errors: Statuses that give an error body. What every endpoint may give is added by the document.
         headers: Names of the request headers it reads.
+        query: Names of the parameters it takes in the query, each with what it means and its schema.
         is_open: Whether it needs no token.
         direct: Tried before the handler, which runs in a task: answers by `exchange.respond`, now or later, or gives
             False and leaves the request to the handler.
@@ -51,6 +52,7 @@ class Endpoint:
     errors: tuple[int, ...] = ()
     body: Any = None
     headers: tuple[str, ...] = ()
+    query: tuple[tuple[str, str, Mapping[str, Any]], ...] = ()
     is_open: bool = False
     direct: Callable[["Gateway", Exchange], bool] | None = None
     description: str = ""

@@ -42,6 +42,7 @@ class Exchange:
 
     __slots__ = (
         "_parts",
+        "began",
         "connection",
         "endpoint",
         "headers",
@@ -52,6 +53,7 @@ class Exchange:
         "names",
         "path",
         "query",
+        "ran_as",
         "reply",
         "request_id",
         "respond",
@@ -80,6 +82,8 @@ class Exchange:
         self.names: tuple[str, ...] = ()  # what stands in the path where its template has a name, in order
         self.reply: Reply | None = None  # known before the body is: a refusal
         self.respond: Callable[[Exchange, Reply], None] = _nowhere  # takes the answer; set before a handler runs
+        self.began = 0.0  # when it was complete, where that is asked for
+        self.ran_as: str | None = None  # the id of the workflow's request
         self.held_bytes = 0  # of its body
         self._parts: list[bytes | bytearray] = []  # the first, and all others together
         given = headers.get(b"x-request-id")

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from fairlead.engine.live.gateway import assets
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
-from fairlead.engine.live.gateway.page import Home, home, home_page
+from fairlead.engine.live.gateway.page import Home, home
 from fairlead.engine.live.gateway.replies import Reply, json_reply
 from fairlead.engine.live.status import Status
 
@@ -27,7 +28,10 @@ class Health(msgspec.Struct, omit_defaults=True):
 
 
 async def first(gateway: "Gateway", exchange: Exchange) -> Reply:
-    """What is served here: a page, or JSON if that is asked for. Apps are named only to those who may call them."""
+    """What is served here: the dashboard, or JSON if that is asked for, which names apps only to those who may call."""
+    accepted = exchange.header(b"accept") or ""
+    if "json" not in accepted or "text/html" in accepted:
+        return assets.send(exchange, assets.PAGE)
     host = exchange.header(b"host") or ""
     scheme = "http" if gateway.settings.certfile is None else "https"
     manifests = gateway.host.manifests() if gateway.guard.permits(exchange.headers) else None
@@ -38,11 +42,7 @@ async def first(gateway: "Gateway", exchange: Exchange) -> Reply:
         is_ready=gateway.is_ready,
     )
     headers = [(b"vary", b"Accept, Authorization"), (b"cache-control", b"no-store")]
-    accepted = exchange.header(b"accept") or ""
-    if "json" in accepted and "text/html" not in accepted:
-        return json_reply(shown, headers=headers)
-    headers.append((b"content-security-policy", _POLICY))
-    return Reply(200, home_page(shown), headers, b"text/html; charset=utf-8")
+    return json_reply(shown, headers=headers)
 
 
 async def alive(gateway: "Gateway", exchange: Exchange) -> Reply:
@@ -65,11 +65,13 @@ async def ready(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 async def metrics(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Counts in Prometheus's text form."""
+    await gateway.host.look_at_devices()
     return Reply(200, gateway.meter.text(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
 
 
 async def status(gateway: "Gateway", exchange: Exchange) -> Reply:
     """How everything stands."""
+    await gateway.host.look_at_devices()
     return json_reply(gateway.host.status())
 
 
@@ -92,7 +94,7 @@ ENDPOINTS = (
         first,
         "What is served here",
         _TAG,
-        {200: Answer("A page; JSON if `Accept` asks for it.", ("text/html", Home))},
+        {200: Answer("The dashboard; JSON if `Accept` asks for it.", ("text/html", Home))},
         is_open=True,
         description="Apps are listed for callers with the token, or for all where there is none.",
     ),

@@ -148,6 +148,7 @@ async def infer(gateway: "Gateway", exchange: Exchange) -> Reply:
         deadline_s=deadline_s(exchange, _deadline_ms(body.parameters), None),
         budget_usd=None,
         connection=exchange.connection,
+        trace=exchange.traceparent,
     )
     try:
         return await output(gateway.host, ending, lambda given: _reply(name, body, ending, given))

@@ -12,6 +12,7 @@ from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.served import Accepted, Served
 from fairlead.engine.live.gateway.settings import Settings
 from fairlead.engine.live.gateway.tallies import Tallies
+from fairlead.engine.live.transit import Origin
 from fairlead.engine.live.values import Ending, InputError, check_items
 from fairlead.errors import HeldAtZeroError, UnknownNameError
 
@@ -87,6 +88,7 @@ class Intake:
         budget_usd: float | None,
         connection: Connection | None,
         done: Callable[[Accepted, Ending], None],
+        trace: bytes | None = None,
     ) -> "Caller":
         """Take a request whose caller waits; `done` is called once, later. Problem if it cannot be taken.
 
@@ -114,6 +116,7 @@ class Intake:
                 budget_usd=budget_usd,
                 done=caller.ended,
                 late_limit_s=self._late_limit_s,
+                origin=None if trace is None else Origin(trace=trace.decode()),
             )
         except BaseException as error:
             self.inbox.leave(full)
@@ -139,6 +142,7 @@ class Intake:
         deadline_s: float | None,
         budget_usd: float | None,
         connection: Connection | None,
+        trace: bytes | None = None,
     ) -> tuple[Accepted, Ending]:
         """Run one request to its end, as `begin` does. Cancelling the wait cancels the request."""
         waiting: asyncio.Future[tuple[Accepted, Ending]] = asyncio.get_running_loop().create_future()
@@ -150,7 +154,13 @@ class Intake:
                 self.host.release(ending.value)
 
         caller = self.begin(
-            workflow, value, deadline_s=deadline_s, budget_usd=budget_usd, connection=connection, done=done
+            workflow,
+            value,
+            deadline_s=deadline_s,
+            budget_usd=budget_usd,
+            connection=connection,
+            done=done,
+            trace=trace,
         )
         try:
             return await waiting
@@ -178,6 +188,7 @@ class Intake:
         deadline_s: float | None,
         budget_usd: float | None,
         done: Callable[[Ending], None],
+        origin: Origin | None = None,
     ) -> Accepted:
         """Hand over an asynchronous request: it was accepted before, so neither the inbox nor readiness is asked.
 
@@ -186,10 +197,13 @@ class Intake:
 
         def counted(ending: Ending) -> None:
             ending = self._within_limit(ending)
-            self.tallies.ended(workflow, ending)
+            self.tallies.ended(workflow, ending, ticket.generation)
             done(ending)
 
-        return self.host.submit(workflow, value, deadline_s=deadline_s, budget_usd=budget_usd, done=counted)
+        ticket = self.host.submit(
+            workflow, value, deadline_s=deadline_s, budget_usd=budget_usd, done=counted, origin=origin
+        )
+        return ticket
 
     def _within_limit(self, ending: Ending) -> Ending:
         """The same ending, or a failure if its answer is too large: the answer is then freed without being decoded."""
@@ -240,7 +254,7 @@ class Caller:
         if self._connection is not None:
             self._connection.on_lost = None
         self._done(self.ticket, ending)
-        self._intake.tallies.ended(self.workflow, ending)
+        self._intake.tallies.ended(self.workflow, ending, self.ticket.generation)
 
     def cancel(self) -> None:
         """End the request, unless it has ended."""

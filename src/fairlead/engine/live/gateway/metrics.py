@@ -25,6 +25,7 @@ from fairlead.engine.live.gateway.runner import Runner
 from fairlead.engine.live.gateway.tallies import Tallies
 from fairlead.engine.live.gateway.version import VERSION
 from fairlead.engine.live.journal import JournalStats
+from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.status import AppStatus, Status
 from fairlead.monitor import COUNTERS
 
@@ -177,6 +178,8 @@ def _of_status(status: Status) -> Iterator[Metric]:
     yield from _of_functions(status.apps)
     yield from _of_caches(status.apps)
     yield from _of_nodes(status.apps)
+    yield from _of_gpus(status.apps)
+    yield from _of_devices(status.devices)
 
 
 def _of_nodes(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
@@ -200,6 +203,66 @@ def _of_nodes(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
         if app.monitor is not None:
             overhead.add_metric((app.name, app.monitor.provider), app.monitor.overhead)
     yield from (load, pressure, counter, signal, overhead)
+
+
+def _of_gpus(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
+    of_node, of_instance = ("app", "node", "device"), ("app", "function", "instance", "node", "device")
+    offered = GaugeMetricFamily("fairlead_gpu_vgpus", "vGPUs of a GPU; 0 if it is lost.", labels=of_node)
+    used = GaugeMetricFamily("fairlead_gpu_held_vgpus", "vGPUs of a GPU that the app's instances hold.", labels=of_node)
+    share = GaugeMetricFamily("fairlead_instance_vgpus", "vGPUs of an instance.", labels=of_instance)
+    memory = GaugeMetricFamily(
+        "fairlead_instance_gpu_memory_bytes", "Device memory that an instance has.", labels=of_instance
+    )
+    busy = GaugeMetricFamily(
+        "fairlead_instance_gpu_utilisation_ratio", "Share of a GPU's multiprocessors.", labels=of_instance
+    )
+    for app in apps:
+        for node in app.nodes:
+            for number, device in enumerate(node.accelerators):
+                offered.add_metric((app.name, node.name, str(number)), device.vgpus)
+                used.add_metric((app.name, node.name, str(number)), device.used_vgpus)
+        for function in app.functions:
+            for gpu in function.gpus:
+                label = (app.name, function.name, str(gpu.instance), gpu.node, str(gpu.device))
+                share.add_metric(label, gpu.vgpus)
+                _add(memory, label, gpu.memory_bytes)
+                _add(busy, label, gpu.utilisation)
+    yield from (offered, used, share, memory, busy)
+
+
+def _of_devices(devices: tuple[DeviceStatus, ...]) -> Iterator[Metric]:
+    labels = ("node", "device")
+    up = GaugeMetricFamily("fairlead_device_ready", "1 if the executor of a device runs kernels.", labels=labels)
+    used = GaugeMetricFamily("fairlead_device_memory_used_bytes", "Memory that buffers take.", labels=labels)
+    whole = GaugeMetricFamily("fairlead_device_memory_bytes", "Memory that buffers may take.", labels=labels)
+    residents = GaugeMetricFamily("fairlead_device_resident_buffers", "Constants on the device.", labels=labels)
+    waiting = GaugeMetricFamily("fairlead_device_waiting", "Runs at the executor.", labels=labels)
+    hits = CounterMetricFamily("fairlead_device_hits", "Constants that were there when needed.", labels=labels)
+    misses = CounterMetricFamily("fairlead_device_misses", "Constants that were loaded.", labels=(*labels, "kind"))
+    evictions = CounterMetricFamily("fairlead_device_evictions", "Constants that made room.", labels=labels)
+    moved = CounterMetricFamily("fairlead_device_moved_bytes", "Copied to or from it.", labels=(*labels, "what"))
+    runs = CounterMetricFamily("fairlead_device_runs", "Runs of kernels.", labels=labels)
+    restarts = CounterMetricFamily("fairlead_device_restarts", "Of its executor.", labels=labels)
+    busy = CounterMetricFamily("fairlead_device_seconds", "Time that kernels ran, by app.", labels=(*labels, "app"))
+    for one in devices:
+        label = (one.node, one.device)
+        up.add_metric(label, one.is_ready)
+        used.add_metric(label, one.used_bytes)
+        _add(whole, label, one.memory_bytes)
+        residents.add_metric(label, len(one.residents))
+        waiting.add_metric(label, one.waiting)
+        hits.add_metric(label, one.hits)
+        misses.add_metric((*label, "compulsory"), one.compulsory_misses)
+        misses.add_metric((*label, "capacity"), one.capacity_misses)
+        evictions.add_metric(label, one.evictions)
+        for what, size in (("loaded", one.loaded_bytes), ("input", one.input_bytes), ("output", one.output_bytes)):
+            moved.add_metric((*label, what), size)
+        runs.add_metric(label, one.runs)
+        restarts.add_metric(label, one.restarts)
+        for app, seconds in one.device_s.items():
+            busy.add_metric((*label, app), seconds)
+    if devices:
+        yield from (up, used, whole, residents, waiting, hits, misses, evictions, moved, runs, restarts, busy)
 
 
 def _of_workflows(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
@@ -229,6 +292,9 @@ def _of_functions(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
     instances = GaugeMetricFamily("fairlead_instances", "Instances by state.", labels=(*labels, "state"))
     batches = CounterMetricFamily("fairlead_batches", "Batches that ran.", labels=labels)
     invocations = CounterMetricFamily("fairlead_invocations", "Invocations that ran.", labels=labels)
+    transfer = CounterMetricFamily(
+        "fairlead_transfer_seconds", "Time that batches waited for inputs from other nodes.", labels=labels
+    )
     size = GaugeMetricFamily(
         "fairlead_recent_batch_size", "Invocations per batch, over the last 64 batches.", labels=labels
     )
@@ -248,6 +314,7 @@ def _of_functions(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
                 instances.add_metric((*label, state), getattr(function, state))
             batches.add_metric(label, function.batches)
             invocations.add_metric(label, function.invocations)
+            transfer.add_metric(label, function.transfer_s)
             _add(size, label, function.recent_batch_size)
             _add(predicted, label, function.predicted_s)
             _add(observed, label, function.observed_s)
@@ -260,7 +327,7 @@ def _of_functions(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
             held.add_metric(label, function.vcpus)
             if function.cpu_s is not None:
                 used.add_metric(label, function.cpu_s)
-    yield from (queue, instances, batches, invocations, size, predicted, observed, ratio)
+    yield from (queue, instances, batches, invocations, transfer, size, predicted, observed, ratio)
     yield from (replicas, size_of_each, noted, held, used)
 
 

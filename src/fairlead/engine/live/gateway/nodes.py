@@ -9,7 +9,7 @@ from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.replies import Reply, json_reply
-from fairlead.engine.live.status import NodeList, NodeSummary
+from fairlead.engine.live.status import NodeList, NodeSummary, accelerator_status
 from fairlead.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ async def listing(gateway: "Gateway", exchange: Exchange) -> Reply:
                     memory_gb=node.memory_gb if node.memory_gb < float("inf") else None,
                     speed=node.speed,
                     state=state,
+                    accelerators=[accelerator_status(device) for device in node.devices],
                 )
                 for node, state in gateway.host.nodes()
             ]

@@ -120,6 +120,10 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
         for name in re.findall(r"{(\w+)}", endpoint.path)
     ]
     parameters += [{"name": name, "in": "header", "required": False, **HEADERS[name]} for name in endpoint.headers]
+    parameters += [
+        {"name": name, "in": "query", "required": False, "description": meaning, "schema": schema}
+        for name, meaning, schema in endpoint.query
+    ]
     if parameters:
         operation["parameters"] = parameters
     if endpoint.body is not None:

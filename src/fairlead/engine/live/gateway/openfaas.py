@@ -173,6 +173,7 @@ async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
         deadline_s=deadline_s(exchange, None, None),
         budget_usd=None,
         connection=exchange.connection,
+        trace=exchange.traceparent,
     )
     try:
         return await output(gateway.host, ending, _reply_of)

@@ -1,4 +1,4 @@
-"""`/` and `/docs`: what is served and every endpoint, on pages that need nothing from elsewhere."""
+"""`/docs`: every endpoint, on a page that needs nothing from elsewhere; and what is served, as data."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -47,6 +47,9 @@ def _endpoint(endpoint: Endpoint) -> str:
     errors = ", ".join(str(status) for status in sorted(endpoint.errors))
     if errors:
         rows.append(f"<tr><td class='quiet'>errors</td><td class='quiet'>{errors}</td></tr>")
+    if endpoint.query:
+        names = ", ".join(name for name, _, _ in endpoint.query)
+        rows.append(f"<tr><td class='quiet'>query</td><td class='quiet'>{escape(names)}</td></tr>")
     if endpoint.headers:
         rows.append(
             f"<tr><td class='quiet'>headers</td><td class='quiet'>{escape(', '.join(endpoint.headers))}</td></tr>"
@@ -58,22 +61,6 @@ def _endpoint(endpoint: Endpoint) -> str:
     )
 
 
-_HOME_STYLE = """
-:root { color-scheme: light dark; --ink: #1c2733; --quiet: #5b6b7a; --line: #d5dde4; --page: #f6f8fa; --card: #fff;
---link: #0b5c8a; --good: #1a7f4b; --bad: #a8480f }
-@media (prefers-color-scheme: dark) { :root { --ink: #dde5ec; --quiet: #93a3b1; --line: #33404c; --page: #14191f;
---card: #1b222a; --link: #7cc4ee; --good: #5fcf97; --bad: #f0a271 } }
-* { box-sizing: border-box }
-body { font: 15px/1.55 system-ui, sans-serif; max-width: 52rem; margin: 3rem auto; padding: 0 1rem; color: var(--ink);
-background: var(--page) }
-h1 { margin: 0; font-size: 1.7rem } h2 { margin: 0 0 .6rem; font-size: 1.1rem } a { color: var(--link) }
-.quiet { color: var(--quiet) } .good { color: var(--good) } .bad { color: var(--bad) }
-nav { margin: 1rem 0 2rem } nav a { display: inline-block; margin: 0 1.2rem .3rem 0 }
-section { margin: 0 0 1rem; padding: 1rem 1.2rem; border: 1px solid var(--line); border-radius: .5rem;
-background: var(--card) }
-p { margin: .3rem 0 } pre { margin: .3rem 0 1rem; padding: .6rem .8rem; overflow-x: auto; background: var(--page);
-border: 1px solid var(--line); border-radius: .35rem; font-size: 13px } section > pre:last-child { margin-bottom: 0 }
-"""
 _LINKS = {
     "/docs": "every endpoint",
     "/openapi.json": "the same for programs",
@@ -124,30 +111,6 @@ def home(manifests: Sequence[Manifest] | None, *, address: str, has_token: bool,
                 links.append(WorkflowLink(called, path, spec.slo_s, _curl(address + path, has_token, spec.example)))
             apps.append(AppLink(manifest.name, manifest.policy, links))
     return Home("fairlead", VERSION, is_ready, apps, _LINKS)
-
-
-def home_page(shown: Home) -> bytes:
-    """The first page, for people. It needs nothing from elsewhere."""
-    state = "<span class='good'>ready</span>" if shown.ready else "<span class='bad'>not ready</span>"
-    links = "".join(f"<a href='{path}' title='{text}'>{path}</a>" for path, text in shown.links.items())
-    parts = [
-        _head("Fairlead", _HOME_STYLE),
-        f"<h1>Fairlead</h1><p class='quiet'>Version {escape(shown.version)} · {state}</p><nav>{links}</nav>",
-    ]
-    if shown.apps is None:
-        found = "Send the token as <code>Authorization: Bearer TOKEN</code> to see what is served here."
-        parts.append(f"<section><p>{found}</p></section>")
-    elif not shown.apps:
-        parts.append("<section><p>No app is served yet.</p></section>")
-    for app in shown.apps or ():
-        parts.append(f"<section><h2>{escape(app.name)} <span class='quiet'>{escape(app.policy)}</span></h2>")
-        for workflow in app.workflows:
-            slo = "no SLO" if workflow.slo_s is None else f"SLO {workflow.slo_s * 1e3:g} ms"
-            parts.append(f"<p><b>{escape(workflow.name)}</b> <span class='quiet'>{slo}</span></p>")
-            parts.append(f"<pre>{escape(workflow.example)}</pre>")
-        parts.append("</section>")
-    parts.append("</body></html>")
-    return "".join(parts).encode()
 
 
 def _head(title: str, style: str) -> str:

@@ -14,6 +14,7 @@ class Problem(Exception):  # noqa: N818 - it is an answer, not a failure of ours
         message: What was asked, what was found, what to do.
         reason: Why the policy or the function refused, where it said so.
         retry_after_s: When to come again.
+        traceback: Of the function that failed: callers have the token, or are on this machine.
         close: Whether the connection ends with it, because what follows on it cannot be trusted.
     """
 
@@ -25,6 +26,7 @@ class Problem(Exception):  # noqa: N818 - it is an answer, not a failure of ours
         *,
         reason: str | None = None,
         retry_after_s: float | None = None,
+        traceback: str | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
         close: bool = False,
     ) -> None:
@@ -34,6 +36,7 @@ class Problem(Exception):  # noqa: N818 - it is an answer, not a failure of ours
         self.message = message
         self.reason = reason
         self.retry_after_s = retry_after_s
+        self.traceback = traceback
         self.headers = headers
         self.close = close
         self.id: str | None = None  # of the request, for `fairlead explain`
@@ -50,6 +53,8 @@ class Problem(Exception):  # noqa: N818 - it is an answer, not a failure of ours
         error = {"code": self.code, "message": self.message, "reason": self.reason}
         if self.id is not None:
             error["id"] = self.id
+        if self.traceback is not None:
+            error["traceback"] = self.traceback
         return json_reply({"error": error}, self.status, headers)
 
 

@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
 from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 import httptools
 
+from fairlead.engine.live.gateway.access import AccessLog
 from fairlead.engine.live.gateway.connections import Connections
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.heads import check_head, request_target
@@ -23,6 +25,7 @@ from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.repeats import KnownHead, known_head
 from fairlead.engine.live.gateway.replies import Reply
 from fairlead.engine.live.gateway.settings import Settings
+from fairlead.engine.live.gateway.streaming import MOST_UNREAD, StreamedBody
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.app import Gateway
@@ -346,6 +349,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _work(self, exchange: Exchange) -> None:
         """Take a request up."""
+        if self._connections.access is not None:
+            exchange.began = perf_counter()
         self._current = exchange
         self.expires_at = inf
         if exchange.reply is not None:
@@ -389,7 +394,34 @@ class HttpConnection(asyncio.Protocol):
             self._current = None
             return
         self._write_reply(exchange, reply)
+        if reply.stream is not None and exchange.method != "HEAD":
+            outlet = StreamedBody(self, is_chunked=not exchange.is_old)
+            self.on_lost = outlet.lost
+            reply.stream(outlet)  # the request stays in work until the outlet is ended
+            return
+        self._answered(exchange)
+
+    def end_stream(self) -> None:
+        """The answer that was sent part by part is complete."""
+        exchange = self._current
+        self.on_lost = None
+        if exchange is not None and self._transport is not None:
+            self._answered(exchange)
+
+    def send_part(self, data: bytes) -> None:
+        """Send a part of an answer, unless the client has left too much of it unread: then the connection ends."""
+        transport = self._transport
+        if transport is None:
+            return
+        if transport.get_write_buffer_size() > MOST_UNREAD:
+            transport.abort()
+            return
+        transport.write(data)
+
+    def _answered(self, exchange: Exchange) -> None:
         self._current = None
+        if self._connections.is_closing:
+            exchange.keep_alive = False
         if not exchange.keep_alive:
             self._close()
         elif self._is_write_paused:  # it must read before it is served again, and makes room until then
@@ -432,10 +464,16 @@ class HttpConnection(asyncio.Protocol):
     def _write_reply(self, exchange: Exchange, reply: Reply) -> None:
         """Send an answer in one write."""
         connections = self._connections
-        status, body, headers, content_type = reply
+        status, body, headers, content_type, stream = reply
+        if stream is None:
+            framing = b"content-length: %d\r\n" % len(body)
+        elif exchange.is_old:  # it knows no chunks: the body ends with the connection
+            framing, exchange.keep_alive = b"", False
+        else:
+            framing = b"transfer-encoding: chunked\r\n"
         parts = [
-            b"%bdate: %b\r\ncontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
-            % (_STATUS_LINE[status], connections.date, content_type, len(body), exchange.request_id)
+            b"%bdate: %b\r\ncontent-type: %b\r\n%bx-request-id: %b\r\n"
+            % (_STATUS_LINE[status], connections.date, content_type, framing, exchange.request_id)
         ]
         if exchange.traceparent is not None:
             parts.append(b"traceparent: %b\r\n" % exchange.traceparent)
@@ -454,7 +492,15 @@ class HttpConnection(asyncio.Protocol):
         if exchange.method != "HEAD":
             parts.append(body)
         connections.census.answered(status)
+        if connections.access is not None:
+            self._note_access(connections.access, exchange, status, len(body))
         self._write(b"".join(parts))
+
+    def _note_access(self, access: AccessLog, exchange: Exchange, status: int, size: int) -> None:
+        now = perf_counter()
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        place = str(peer[0]) if isinstance(peer, tuple) else "-"
+        access.note(exchange, place, status, size, (now - exchange.began) * 1e3 if exchange.began else 0.0)
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:

@@ -18,6 +18,7 @@ from fairlead.engine.live.gateway.bodies import off_loop, reading_bytes
 from fairlead.engine.live.gateway.intake import Intake
 from fairlead.engine.live.gateway.served import Accepted
 from fairlead.engine.live.journal import Final, Journal, JournalFullError, Pending
+from fairlead.engine.live.transit import Origin
 from fairlead.engine.live.values import Ending, LostValueError
 from fairlead.errors import FairleadError, UnknownNameError
 
@@ -44,6 +45,7 @@ class Job(msgspec.Struct, frozen=True):
     workflow: str
     deadline: float | None
     budget_usd: float | None
+    trace: str | None = None  # W3C `traceparent` of whoever asked
 
     @property
     def app(self) -> str:
@@ -56,7 +58,7 @@ def job_of(entry: Pending, clock: Clock = REAL) -> Job:
     deadline = entry.deadline
     if deadline is not None and deadline < inf:
         deadline = clock.now() + min(deadline - clock.wall(), deadline - entry.accepted_at)
-    return Job(entry.id, entry.workflow, deadline, entry.budget_usd)
+    return Job(entry.id, entry.workflow, deadline, entry.budget_usd, entry.traceparent)
 
 
 class _Run:
@@ -297,7 +299,14 @@ class Runner:
             self.intake.host.workflow(job.workflow)  # an attempt counts only where there is something to try
             self.journal.started(job.id)
             run.is_started = True
-        ticket = self.intake.start(job.workflow, body, deadline_s=left_s, budget_usd=job.budget_usd, done=done)
+        ticket = self.intake.start(
+            job.workflow,
+            body,
+            deadline_s=left_s,
+            budget_usd=job.budget_usd,
+            done=done,
+            origin=Origin(job.id, job.trace),
+        )
         run.ticket, run.ran_as = ticket, f"{ticket.app}-{ticket.generation}-{ticket.request}"
         try:
             return await ended

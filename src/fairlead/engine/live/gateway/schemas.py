@@ -31,13 +31,15 @@ class Answered(msgspec.Struct):
 class ErrorBody(msgspec.Struct):
     """What went wrong: a word for programs, a sentence for people, and the reason where policy or function gave one.
 
-    `id` is that of a request that was refused or failed, for `fairlead explain`.
+    `id` is that of a request that was refused or failed, for `fairlead explain`. `traceback` is that of the function
+    that failed.
     """
 
     code: str
     message: str
     reason: str | None
     id: str | msgspec.UnsetType = msgspec.UNSET
+    traceback: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Error(msgspec.Struct):

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
+from fairlead.engine.live.glance import AppGlance
 from fairlead.engine.live.status import Status
+from fairlead.engine.live.transit import Origin
 from fairlead.engine.live.values import Ending, Value
 from fairlead.model import Node
 
@@ -58,13 +60,14 @@ class Served(Protocol):
         budget_usd: float | None = None,
         done: Callable[[Ending], None],
         late_limit_s: float | None = None,
+        origin: Origin | None = None,
     ) -> Accepted:
         """Take a request; `done` is called once, later, however it ends. UnknownNameError if there is no such workflow,
         InputError if it cannot take this input.
 
         The deadline is in seconds from now: None for the workflow's own, infinity for none. With `late_limit_s` a
         caller waits, at most that long past the deadline; HeldAtZeroError if the workflow cannot run. Without, the
-        request waits until it can.
+        request waits until it can. `origin` is what its caller said of it.
         """
         ...
 
@@ -108,8 +111,16 @@ class Served(Protocol):
         """All nodes, each with its state: up, moving, draining or leaving."""
         ...
 
+    async def look_at_devices(self) -> None:
+        """Have the next status show how the devices for kernels stand now."""
+        ...
+
     def status(self) -> Status:
         """How it all stands."""
+        ...
+
+    def glance(self) -> tuple[AppGlance, ...]:
+        """What the dashboard shows of every app now."""
         ...
 
     def read(self, value: Value) -> object:

@@ -52,10 +52,13 @@ async def serve(
         intake = Intake(host, Inbox(settings.max_open), Tallies(), settings)
         runner = Runner(journal, intake, settings.max_async)
         connections = Connections(settings)
+        if connections.access is not None:
+            connections.access.open()
         meter = Meter(intake, runner, connections.census, connections.__len__, courier.stats)
         gateway = Gateway(host, settings, intake, runner, courier, meter)
         loop = asyncio.get_running_loop()
-        watches = [asyncio.ensure_future(meter.lag.watch()), asyncio.ensure_future(connections.sweep(loop.time))]
+        watching = (meter.lag.watch(), connections.sweep(loop.time), gateway.hub.run())
+        watches = [asyncio.ensure_future(each) for each in watching]
         servers = await _listen(gateway, connections, settings, sockets, security)
         try:
             courier.start()
@@ -70,11 +73,15 @@ async def serve(
             await courier.close()
             for server in servers:
                 server.close()
+            gateway.hub.close()
+            gateway.logs.close()
             connections.close_idle()
             await connections.emptied(_LAST_ANSWERS_S)
             for watch in watches:
                 watch.cancel()
             await asyncio.gather(*watches, return_exceptions=True)
+            if connections.access is not None:
+                connections.access.close()
     finally:
         await journal.close()
 

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -31,6 +32,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_head_bytes: int = 32 << 10  # request line, headers, chunk extensions and trailers of one request
     max_pipelined: int = 16  # requests that a connection may send ahead of its answers
     max_connections: int = 2_000
+    max_dashboards: int = 16  # pages that are told once per second how everything stands
+    max_log_followers: int = 8  # clients that follow the lines of functions
     max_open: int = 10_000  # synchronous requests
     max_open_bytes: int = 512 << 20  # of their bodies
     max_async: int = 1_000  # asynchronous requests that run at once; the others wait in the journal
@@ -42,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     late_limit_s: float = 30.0  # how long past its deadline a synchronous request may still wait for its answer
     stall_limit_s: float = 5.0  # a gateway whose event loop or journal stands still for this long is replaced
     drain_limit_s: float = 30.0
+    access_log: Literal["text", "json"] | None = None
     callback_prefixes: tuple[str, ...] = ()
     callback_secret: bytes | None = None  # signs callbacks
 

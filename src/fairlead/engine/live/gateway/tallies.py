@@ -4,7 +4,9 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import get_args
 
+from fairlead.engine.live.gateway.quantiles import cell
 from fairlead.engine.live.gateway.reasons import CODES, code_of
+from fairlead.engine.live.gateway.recent import Recent
 from fairlead.engine.live.values import Ending, Outcome
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -14,7 +16,19 @@ CAUSES = ("queue", "cold", "service", "rejected", "dropped", "failed")
 class Tally:
     """Totals of one workflow since the gateway started. Every count exists, and is 0, from the start."""
 
-    __slots__ = ("bounds_s", "buckets", "cost_usd", "in_time", "late", "latency_s", "outcomes", "refusals", "slo_s")
+    __slots__ = (
+        "bounds_s",
+        "buckets",
+        "cells",
+        "cost_usd",
+        "in_time",
+        "late",
+        "latency_s",
+        "outcomes",
+        "recent",
+        "refusals",
+        "slo_s",
+    )
 
     def __init__(self) -> None:
         self.outcomes = dict.fromkeys(get_args(Outcome), 0)
@@ -26,6 +40,13 @@ class Tally:
         self.slo_s: float | None = None
         self.bounds_s = list(BOUNDS_S)
         self.buckets = [0] * (len(BOUNDS_S) + 1)
+        self.cells: dict[int, int] = {}  # a finer histogram of latencies, of those since it was last taken
+        self.recent = Recent()
+
+    def take_cells(self) -> dict[int, int]:
+        """The fine histogram since the last call."""
+        cells, self.cells = self.cells, {}
+        return cells
 
     def set_slo(self, slo_s: float | None) -> None:
         """Give the histogram of latencies a bound at the workflow's SLO, instead of the bound at its former one.
@@ -63,15 +84,18 @@ class Tallies:
         for workflow, slo_s in slos_s.items():
             self.of(workflow).set_slo(slo_s)
 
-    def ended(self, workflow: str, ending: Ending) -> None:
-        """Count a request that the runtime took."""
+    def ended(self, workflow: str, ending: Ending, generation: int) -> None:
+        """Count a request that this generation of the app took."""
         tally = self.of(workflow)
+        tally.recent.add(ending, generation)
         outcome = ending.outcome
         tally.outcomes[outcome] += 1
         tally.cost_usd += ending.cost_usd
         if outcome == "completed":
             latency_s = ending.latency_s
             tally.latency_s += latency_s
+            place = cell(latency_s)
+            tally.cells[place] = tally.cells.get(place, 0) + 1
             tally.buckets[bisect_left(tally.bounds_s, latency_s)] += 1
         elif outcome in ("rejected", "dropped"):
             tally.refusals[code_of(ending)] += 1

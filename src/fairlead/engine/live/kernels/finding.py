@@ -51,14 +51,14 @@ class DeviceFinder:
         if choice.names:
             first = next((i for i, node in enumerate(found) if node.devices), 0)
             found = [msgspec.structs.replace(node, devices=()) for node in found]
-            devices = tuple(Device(vgpus=1, name=name) for name in choice.names)
+            devices = tuple(Device(vgpus=1, name=name, serves="kernels") for name in choice.names)
             found[first] = msgspec.structs.replace(found[first], devices=devices)
         elif is_needed and not any(node.devices for node in found):
             there = self._look(()) or self._look((NUMPY,))
             names = ", ".join(f"{each.device} ({each.name})" for each in there)
             hint = "" if there[0].device != NUMPY else ": there is no OpenCL device; install 'fairlead[kaas]' for one"
             self._log(f"kernels run on {names}{hint}")
-            devices = tuple(Device(vgpus=1, name=each.device) for each in there)
+            devices = tuple(Device(vgpus=1, name=each.device, serves="kernels") for each in there)
             found[0] = msgspec.structs.replace(found[0], devices=devices)
         return tuple(self._with_memory(node) for node in found)
 

@@ -20,6 +20,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     peak_bytes: int | None = None
     oom_kills: int | None = None
+    gpu_bytes: int | None = None  # of device memory, now
+    gpu_share: float | None = None  # of a GPU's multiprocessors, at the last look
 
 
 class Limiter(Protocol):

@@ -8,6 +8,7 @@ from fairlead.engine.live.wire import Batch, Done, Failed, Ready
 
 _NAME = re.compile(r"(?:disk-)?[0-9]{1,20}-[0-9]{1,20}")
 _MOST_VALUE_BYTES = 1 << 40
+_MOST_NODE = 64  # characters of a node's name
 _MOST_DEPTH = 16  # of lists in lists; a worker makes lists of values only
 
 
@@ -38,7 +39,11 @@ class Asked:
         if isinstance(message, Done):
             if not (0 <= message.work_s < inf and 0 <= message.transfer_s < inf):
                 _check_times(message.work_s, message.transfer_s)
+            if message.cpu_s is not None:
+                _check_times(message.cpu_s)
             for result in message.results:
+                if len(result.lost_at) > _MOST_NODE:
+                    raise ValueError("it names a node that cannot be")
                 if type(result.value) is not bytes:
                     self._check_value(result.value, _MOST_DEPTH)
         elif isinstance(message, Ready):

@@ -10,14 +10,16 @@ HANDSHAKE_LIMIT_S = 10.0
 """How long an end may take for TLS and the greeting. A gateway that starts again answers within this."""
 
 
-def dial(address: Address, credential: Credential, tls: ssl.SSLContext | None) -> socket.socket:
+def dial(
+    address: Address, credential: Credential, tls: ssl.SSLContext | None, limit_s: float = HANDSHAKE_LIMIT_S
+) -> socket.socket:
     """A connection whose ends have proved who they are. It blocks without a limit from then on.
 
     Raises:
         OSError: It cannot be reached, or TLS failed.
         GreetingError: One end does not accept the other.
     """
-    connection = connect_to(address, HANDSHAKE_LIMIT_S)
+    connection = connect_to(address, limit_s)
     try:
         if tls is not None:
             connection = tls.wrap_socket(connection, server_hostname=address.host or "localhost")

@@ -13,10 +13,12 @@ from fairlead.engine.live.links.backoff import delays_s
 from fairlead.engine.live.links.dial import HANDSHAKE_LIMIT_S, dial
 from fairlead.engine.live.links.greeting import Credential, GreetingError
 from fairlead.engine.live.links.messages import Attach, Refused, pack, to_instance
-from fairlead.engine.live.links.reading import Reader
+from fairlead.engine.live.links.reading import Reader, UnreachableError
 from fairlead.engine.live.links.tls import TlsFiles, client_context
 from fairlead.engine.live.values import Reference
 from fairlead.engine.live.wire import Batch, Begin, Dial, Done, Failed, Frames, Ready, frame, order
+
+_DETOUR_S = 30.0  # a node that was not reached is tried again after this
 
 
 class DialledChannel:
@@ -36,6 +38,7 @@ class DialledChannel:
         self._gateway = msgspec.structs.replace(gateway, is_tls=self._tls is not None and not gateway.path)
         self._credential = Credential(how.identity, how.secret)
         self._reader = Reader(self._credential, self._tls)
+        self._detours: dict[str, float] = {}  # by address of a node: until when the gateway is asked in its place
         self._frames = Frames()
         self._bodies: list[bytes] = []
         self._ready: Ready | None = None
@@ -74,9 +77,18 @@ class DialledChannel:
             self._ready = message
 
     def fetch(self, wanted: Reference) -> bytearray:
-        """The bytes of a value that another node or the gateway holds. Raises LostValueError."""
-        address = parse_address(wanted.address) if wanted.address else self._gateway
-        return self._reader.fetch(address, wanted.name, wanted.size, wanted.node)
+        """The bytes of a value that another node or the gateway holds. Raises LostValueError.
+
+        They come straight from the node; through the gateway where this instance does not reach it, as last tried.
+        """
+        if not wanted.address:
+            return self._reader.fetch(self._gateway, wanted.name, wanted.size, wanted.node)
+        if monotonic() >= self._detours.get(wanted.address, 0.0):
+            try:
+                return self._reader.fetch(parse_address(wanted.address), wanted.name, wanted.size, wanted.node)
+            except UnreachableError:
+                self._detours[wanted.address] = monotonic() + _DETOUR_S
+        return self._reader.fetch(self._gateway, wanted.name, wanted.size, wanted.node, wanted.home)
 
     def _connect(self) -> None:
         """Dial until the gateway takes this instance in. Ends the process if it will not, or after a while."""

@@ -17,7 +17,7 @@ import msgspec
 from fairlead.errors import FairleadError
 
 _PREFIX = b"FLEAD"
-_VERSION = b"\x02"  # of the greeting and of all frames that follow it
+_VERSION = b"\x03"  # of the greeting and of all frames that follow it
 _RANDOM_BYTES = 32
 _HEAD = _PREFIX + _VERSION
 

@@ -18,7 +18,7 @@ from fairlead.engine.live.links.address import bound_address, tune
 from fairlead.engine.live.links.dial import HANDSHAKE_LIMIT_S
 from fairlead.engine.live.links.greeting import AGENT, REFUSAL, GreetingError, Listener, identity_of
 from fairlead.engine.live.links.messages import MOST_CONTROL_BYTES, Attach, Read
-from fairlead.engine.live.links.serving import Reads
+from fairlead.engine.live.links.serving import Reads, Relay
 from fairlead.engine.live.links.stream import Stream
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.wire import MOST_BYTES
@@ -41,6 +41,7 @@ class Hub:
         tls: Of the listening end; None only where others than this machine's programs cannot dial.
         log: Gets a line about connections that were refused.
         store: The values that readers may read.
+        relay: Reads parts of values of other nodes for readers that do not reach these; only a gateway has it.
         agent: Gets the `Hello` of an agent, and its stream, whose `heard` and `ended` it sets.
         instance: Gets the key of an instance and its stream, likewise.
     """
@@ -53,6 +54,7 @@ class Hub:
         store: Store,
         agent: Callable[[control.Hello, Stream], None] | None = None,
         instance: Callable[[str, Stream], None] | None = None,
+        relay: Relay | None = None,
     ) -> None:
         self._token = token
         self._tls = tls
@@ -60,6 +62,7 @@ class Hub:
         self._store = store
         self._agent = agent
         self._instance = instance
+        self._relay = relay
         self._unknown: dict[asyncio.Task[None], None] = {}  # oldest first
         self._streams: WeakSet[Stream] = WeakSet()  # their transports keep them
         self._accepting: asyncio.Task[None] | None = None
@@ -142,7 +145,7 @@ class Hub:
         stream.ended = _ignore
         if isinstance(message, Read):
             stream.allow(_MOST_READ_BYTES)
-            reads = Reads(self._store, stream)
+            reads = Reads(self._store, stream, self._relay)
             stream.heard, stream.ended = reads.heard, reads.ended
             reads.heard(body)
         elif isinstance(message, control.Hello) and self._agent is not None and identity == AGENT:

@@ -33,11 +33,15 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Asks for `length` bytes of a value from `offset` on; at most `PIECE_BYTES`."""
+    """Asks for `length` bytes of a value from `offset` on; at most `PIECE_BYTES`.
+
+    With `home`, the end of references to values of a node, the gateway is asked to pass on what that node answers.
+    """
 
     name: str
     offset: int
     length: int
+    home: str = ""
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, tag=0):

@@ -2,20 +2,30 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 
 from fairlead.engine.live.links import control
 from fairlead.engine.live.links.messages import PIECE_BYTES, Missing, Part, Read, pack
 from fairlead.engine.live.links.stream import Stream
 from fairlead.engine.live.store import Store
+from fairlead.engine.live.values import LostValueError
 
 _MOST_AHEAD = 16  # pieces that a reader may ask for before the first has come
 
 
-class Reads:
-    """Serves the reads of one connection, in order. More than a few at a time end it."""
+Relay = Callable[[Read], bytes]
+"""Reads a part of a value of another node. Blocks. Raises LostValueError."""
 
-    def __init__(self, store: Store, stream: Stream) -> None:
+
+class Reads:
+    """Serves the reads of one connection, in order. More than a few at a time end it.
+
+    With `relay`, parts of values of other nodes are passed on; without, there are none.
+    """
+
+    def __init__(self, store: Store, stream: Stream, relay: Relay | None = None) -> None:
         self._store = store
+        self._relay = relay
         self._stream = stream
         self._waiting: asyncio.Queue[Read] = asyncio.Queue(_MOST_AHEAD)
         self._task = asyncio.get_running_loop().create_task(self._serve())
@@ -39,12 +49,16 @@ class Reads:
     async def _serve(self) -> None:
         while True:
             read = await self._waiting.get()
-            is_slow = self._store.is_on_disk(read.name)
+            is_slow = bool(read.home) or self._store.is_on_disk(read.name)
             answer = await asyncio.to_thread(self._answer, read) if is_slow else self._answer(read)
             self._stream.send(pack(answer))
 
     def _answer(self, read: Read) -> Part | Missing:
         try:
+            if read.home:
+                if self._relay is None:
+                    return Missing("only a gateway passes on values of other nodes")
+                return Part(self._relay(read))
             if read.name != self._name:
                 self._let_go()
                 self._file = self._store.open_file(read.name)
@@ -53,7 +67,7 @@ class Reads:
             if read.offset + read.length >= os.fstat(self._file).st_size:
                 self._let_go()  # a file that is open stays in memory after its release
             return Part(data)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, LostValueError) as error:
             return Missing("it does not exist any more" if isinstance(error, FileNotFoundError) else str(error))
 
     def _let_go(self) -> None:

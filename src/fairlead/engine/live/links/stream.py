@@ -4,8 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
+
 from fairlead.engine.live.contracts import LinkReports
 from fairlead.engine.live.links.asked import Asked
+from fairlead.engine.live.store import names
+from fairlead.engine.live.values import LOST_INPUT, Reference, Result, reference
 from fairlead.engine.live.wire import MOST_BYTES, Batch, Done, Failed, Frames, Ready, frame, report
 
 Message = Ready | Failed | Done
@@ -98,11 +102,19 @@ class StreamLink:
         late: Gets every late answer, whose values nothing will read.
         home: How references to values of the instance's node must end, lest others be sent wherever it likes; None
             where any may come.
+        is_there: Whether the node with this end of references is connected; None asks nothing. A batch that needs a
+            value of one that is not fails at once, instead of when its instance has tried to reach that node.
     """
 
     def __init__(
-        self, send: Callable[[bytes], None], generation: int, late: Callable[[Done], None], home: str | None = None
+        self,
+        send: Callable[[bytes], None],
+        generation: int,
+        late: Callable[[Done], None],
+        home: str | None = None,
+        is_there: Callable[[str], bool] | None = None,
     ) -> None:
+        self._is_there = is_there
         self._send = send
         self.generation = generation
         self._late = late
@@ -120,7 +132,10 @@ class StreamLink:
 
     def run(self, batch: Batch) -> None:
         """Send a batch with the link's generation, which its answer gives back. ValueError if it is too large."""
-        self._send(frame(Batch(batch.batch, batch.stages, batch.inputs, self.generation)))
+        if self._is_there is not None and (lost := self._lost(batch, self._is_there)) is not None:
+            asyncio.get_running_loop().call_soon(self._fail, batch, lost, self.generation)
+            return
+        self._send(frame(Batch(batch.batch, batch.stages, batch.inputs, self.generation, batch.about)))
         self._asked.note(batch)
 
     def heard(self, body: bytes) -> None:
@@ -133,8 +148,26 @@ class StreamLink:
                 return
             self._asked.take(message)
             transfer_s = message.transfer_s + self._carried_s.pop(message.batch, 0.0)
-            message = Done(message.batch, message.work_s, message.results, 0, transfer_s)  # as it was asked for
+            message = msgspec.structs.replace(message, generation=0, transfer_s=transfer_s)  # as it was asked for
         self.tell(message)
+
+    @staticmethod
+    def _lost(batch: Batch, is_there: Callable[[str], bool]) -> Reference | None:
+        """An input that lies on a node which is not connected."""
+        for value in batch.inputs:
+            if type(value) is not bytes:
+                for text in names(value):
+                    found = reference(text)
+                    if found.node and not is_there(found.home):
+                        return found
+        return None
+
+    def _fail(self, batch: Batch, lost: Reference, generation: int) -> None:
+        if generation == self.generation:
+            what = f"a value of {lost.size / 2**20:.2f} MiB on node {lost.node} is lost"
+            error = f"{LOST_INPUT}{what}: the node is not connected"
+            failed = Result(False, error=error, lost_at=lost.node)
+            self.tell(Done(batch.batch, 0.0, (failed,) * len(batch.inputs)))
 
     def carried(self, batch: int, seconds: float) -> None:
         """Note what it took to bring the inputs of a batch, which its answer adds to its own time of transfer."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.app.describe import requirements_of
 from fairlead.app.manifest import Manifest
 from fairlead.app.scenario import cluster_of
 from fairlead.engine.live.contracts import AppCode
@@ -31,11 +32,12 @@ async def measure_app(
     """
     store = Store.make()
     try:
+        code = AppCode(str(Path(app).resolve()), requirements=requirements_of(app))
         provider = LocalProvider(store, limits=limits)
         shared = SharedProvider(provider)
         await shared.open()
         shared.declare(cluster_of(msgspec.structs.replace(manifest, nodes=())).nodes)
-        instances = Instances(shared, LocalValues(store), AppCode(str(Path(app).resolve())), 0, log)
+        instances = Instances(shared, LocalValues(store), code, 0, log)
         try:
             return await measure(
                 manifest, instances, effort=effort, functions=functions, limits=limits or "", watch=watch

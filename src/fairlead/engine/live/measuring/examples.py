@@ -107,7 +107,10 @@ class _Walk:
         region = self._route.region(stage.name)
         key = self._route.keys[stage.name]
         for item in range(1 if region is None else self._items.get(region, 0)):
-            if not self._is_there(stage.source, item) or (is_kept and not self._is_chosen(stage, item)):
+            sources = (stage.source, *stage.using.values())
+            if not all(self._is_there(source, item) for source in sources) or (
+                is_kept and not self._is_chosen(stage, item)
+            ):
                 continue
             argument = self._route.argument(stage.name, item, self._given, self._outputs, self._items)
             try:

@@ -157,7 +157,7 @@ class _Session:
     ) -> tuple[list[float], list[float]]:
         """Seconds of warm runs on a node of speed 1, until they agree or the time is over; and of their CPU time.
 
-        The latter are none where the machine does not tell.
+        The latter are none where the instance does not tell.
         """
         self._running.resize(self._instances[spec.name], configuration.vcpus)
         stages, inputs = examples.batch(spec.name, configuration.batch)
@@ -167,10 +167,10 @@ class _Session:
             if perf_counter() > until:
                 break
         samples: list[float] = []
-        used = [self._running.usage(self._instances[spec.name]).cpu_s]
+        used = [self._running.runs_cpu_s(self._instances[spec.name])]
         while not self._effort.rule.is_enough(samples, is_late=perf_counter() > until):
             samples.append(await self._timed(spec, stages, inputs) * self._node.speed)
-            used.append(self._running.usage(self._instances[spec.name]).cpu_s)
+            used.append(self._running.runs_cpu_s(self._instances[spec.name]))
         known = [each for each in used if each is not None]
         return samples, [after - before for before, after in pairwise(known)] if len(known) == len(used) else []
 

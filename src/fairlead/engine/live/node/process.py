@@ -4,15 +4,17 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 
 from fairlead.app.secrets import public_environment
 from fairlead.engine.live.contracts import Exit, InstanceSpec
 from fairlead.engine.live.limits import Limiter
+from fairlead.engine.live.logs.instances import InstanceLogs
+from fairlead.engine.live.logs.pipe import FLOOD_PAUSE_S, RawOutput
 
 _MOST_OUTPUT = 8192  # bytes of an instance's last output that are kept for messages
-_DEVICES = "CUDA_VISIBLE_DEVICES"
+_SLICE = 1 << 16  # bytes that are read at once
 _LAST_WORDS_S = 0.002  # between the end of a process and its report: what it said last comes first
 
 
@@ -24,10 +26,16 @@ class InstanceProcess:
         number: Its number at the limiter.
         limiter: Holds it to its limits.
         ended: Told once how it ended, when nothing of it is left.
+        logs: Where what it writes is kept; None to keep the end of it only.
     """
 
     def __init__(
-        self, spec: InstanceSpec, number: int, limiter: Limiter, ended: Callable[["InstanceProcess", Exit], None]
+        self,
+        spec: InstanceSpec,
+        number: int,
+        limiter: Limiter,
+        ended: Callable[["InstanceProcess", Exit], None],
+        logs: InstanceLogs | None = None,
     ) -> None:
         self.spec = spec
         self.number = number
@@ -37,24 +45,43 @@ class InstanceProcess:
         self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._popen: subprocess.Popen[bytes] | None = None
+        self._logs = logs
+        self._raw: RawOutput | None = None
         self._output = bytearray()
         self._end: asyncio.Future[None] = self._loop.create_future()
         self._cpu_s = 0.0
+        self._is_refused = False
 
-    def spawn(self, command: Sequence[str], descriptors: Sequence[int] = ()) -> None:
-        """Start it, and put it under its limits; whatever goes wrong is its end."""
+    def refuse(self, error: str) -> None:
+        """End it before it starts."""
+        self._is_refused = True
+        self._loop.call_soon(self._finish, f"it could not be started: {error}")
+
+    def spawn(
+        self, command: Sequence[str], descriptors: Sequence[int] = (), environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Start it, and put it under its limits; whatever goes wrong is its end.
+
+        By default its environment is that of this process, without secrets.
+        """
         try:
-            popen = subprocess.Popen(
-                command,
-                pass_fds=descriptors,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=self._environment(),
-            )
+            given = dict(public_environment() if environment is None else environment)
+            with nullcontext() if self._logs is None else self._logs.captured(self.spec) as capture:
+                if capture is not None:
+                    given |= capture.environment
+                    descriptors = (*descriptors, capture.descriptor)
+                    self._raw = capture.raw
+                popen = subprocess.Popen(
+                    command,
+                    pass_fds=descriptors,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env=given,
+                )
         except OSError as error:
-            self._loop.call_soon(self._finish, f"it could not be started: {error}")
+            self.refuse(str(error))
             return
         self._popen, self.pid = popen, popen.pid
         self._handle = os.pidfd_open(popen.pid)
@@ -68,6 +95,7 @@ class InstanceProcess:
     def kill(self) -> None:
         """End it with all its own children, which share its session."""
         if self._popen is None:
+            self.refuse(self.error or "it was stopped before")
             return
         if self._popen.returncode is None:
             try:
@@ -77,6 +105,11 @@ class InstanceProcess:
             except PermissionError:
                 self._popen.kill()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or will not start."""
+        return self._is_refused or self._end.done()
+
     def kill_after(self, seconds: float, error: str | None = None) -> None:
         """End it by force if it has not ended by then, and say why."""
         if seconds <= 0:
@@ -84,35 +117,46 @@ class InstanceProcess:
         else:
             self._loop.call_later(seconds, self._cut_off, error)
 
-    def _environment(self) -> dict[str, str]:
-        """That of the agent; an instance with a device sees this one only, where the agent itself is given some."""
-        found = public_environment()
-        given = found.get(_DEVICES, "")
-        if self.spec.vgpus and given:
-            found[_DEVICES] = given.split(",")[self.spec.device]
-        return found
-
     async def gone(self) -> None:
         """Wait for its end."""
         await self._end
 
     def _cut_off(self, error: str | None) -> None:
-        if self._popen is not None and self._popen.returncode is None:
+        if self._popen is None or self._popen.returncode is None:
             self.error = self.error or error
             self.kill()
 
-    def _hear(self) -> None:
+    def _hear(self, *, is_over: bool = False) -> None:
+        """Read a slice of what it writes past its own capture; all of it at once where nothing of it is kept."""
         assert self._popen is not None
         assert self._popen.stdout is not None
+        pipe = self._popen.stdout.fileno()
+        if self._raw is not None and self._raw.is_full() and not is_over:
+            self._raw.discard(pipe)
+            self._pause(pipe)
+            return
         try:
-            data = os.read(self._popen.stdout.fileno(), 1 << 16)
+            data = os.read(pipe, _SLICE)
         except BlockingIOError:
             return
-        if data:
-            self._output += data
-            del self._output[:-_MOST_OUTPUT]
-        else:
-            self._loop.remove_reader(self._popen.stdout.fileno())
+        if not data:
+            self._loop.remove_reader(pipe)
+            return
+        self._output += data
+        del self._output[:-_MOST_OUTPUT]
+        if self._raw is not None:
+            self._raw.heard(data)
+        if self._raw is None and len(data) == _SLICE:
+            self._pause(pipe)
+
+    def _pause(self, pipe: int) -> None:
+        """Let the pipe fill before it is looked at again: a flood must not keep the event loop busy."""
+        self._loop.remove_reader(pipe)
+        self._loop.call_later(FLOOD_PAUSE_S, self._listen)
+
+    def _listen(self) -> None:
+        if self._popen is not None and self._popen.stdout is not None and not self._popen.stdout.closed:
+            self._loop.add_reader(self._popen.stdout.fileno(), self._hear)
 
     def _exited(self) -> None:
         """The process has ended; what it said before may still be on its way, and is heard first."""
@@ -129,9 +173,11 @@ class InstanceProcess:
     def _bury(self, code: int) -> None:
         assert self._popen is not None
         assert self._popen.stdout is not None
-        self._hear()
+        self._hear(is_over=True)
         self._loop.remove_reader(self._popen.stdout.fileno())
         self._popen.stdout.close()
+        if self._raw is not None:
+            self._raw.ended()
         usage = self.limiter.usage(self.number)
         self.limiter.remove(self.number)
         error = self.error
@@ -145,4 +191,6 @@ class InstanceProcess:
         if not self._end.done():
             self._end.set_result(None)
             output = self._output.decode("utf-8", "replace").strip()
+            if self._logs is not None:
+                output = self._logs.last_words(self.spec, output, _MOST_OUTPUT)
             self._ended(self, Exit(error, output, self._cpu_s, self.pid))

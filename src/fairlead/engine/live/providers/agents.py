@@ -21,18 +21,22 @@ from time import time
 import msgspec
 
 from fairlead.engine.live.contracts import LEFT, Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
+from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links import control
 from fairlead.engine.live.links.address import bound_address, parse_address
 from fairlead.engine.live.links.greeting import agent_credential
 from fairlead.engine.live.links.hub import Hub
-from fairlead.engine.live.links.messages import PIECE_BYTES, Attached, Refused, pack
+from fairlead.engine.live.links.messages import PIECE_BYTES, Attached, Read, Refused, pack
 from fairlead.engine.live.links.reading import Reader
 from fairlead.engine.live.links.stream import Stream, StreamLink
+from fairlead.engine.live.logs.folder import LogFolder
+from fairlead.engine.live.logs.forwarding import Receiver
 from fairlead.engine.live.objects import Objects
 from fairlead.engine.live.providers.carrying import CarriedLink, Carrier
 from fairlead.engine.live.spread import GATEWAY_HOME, SpreadValues
 from fairlead.engine.live.store import Store
+from fairlead.engine.live.values import LostValueError
 from fairlead.engine.live.wire import Done
 from fairlead.model import Node
 from fairlead.monitor import Place
@@ -44,6 +48,8 @@ _KEY = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")  # of an instance: generation and
 _MOST_VCPUS = 1e6  # of a node, also vGPUs; sums of thousandths must stay exact
 _MOST_GB = 1e9
 _MOST_KIND = 100
+_MOST_NODE = 64
+_MOST_DEVICES = 1024  # of a node
 _MOST_TEXT = 2000
 _MOST_OUTPUT = 20_000
 _MOST_FETCHES = 256  # pieces of code that an agent may wait for: an honest one asks for one piece of each app
@@ -83,6 +89,7 @@ class _Agent:
         self.heard_at = heard_at
         self.leftover: set[str] = set()  # keys of instances of an earlier connection that have not ended yet
         self.has_joined = False
+        self.devices: tuple[DeviceStatus, ...] = ()
         self.to_release: list[str] = []
         self.fetches: deque[control.Fetch] = deque()
 
@@ -119,6 +126,7 @@ class AgentProvider:
         reading: TLS of the end that reads values from agents.
         timing: Heartbeat and adoption.
         objects: Large values go from node to node through it; None to read them from the nodes that made them.
+        logs: Where lines of instances are kept that agents send; None to drop them.
     """
 
     def __init__(
@@ -133,13 +141,15 @@ class AgentProvider:
         reading: ssl.SSLContext | None = None,
         timing: Timing = Timing(),
         objects: Objects | None = None,
+        logs: LogFolder | None = None,
     ) -> None:
+        self._logs = None if logs is None else Receiver(logs)
         store.home = GATEWAY_HOME
         self._listening = listening
         self._file = state / "agents.json"
         self._log = log
         self._timing = timing
-        self._hub = Hub(token, tls, log, store, self._hello, self._attach)
+        self._hub = Hub(token, tls, log, store, self._hello, self._attach, self._pass_on)
         self._reader = Reader(agent_credential(token), reading)
         self._carrier = None if objects is None else Carrier(objects, self._tell, self._release, log)
         self.values = SpreadValues(store, self._reader, self._release, self._is_home, self._carrier)
@@ -274,6 +284,14 @@ class AgentProvider:
         instance = self._instances.get(key)
         return -1 if instance is None else instance.pid
 
+    @property
+    def devices(self) -> Sequence[DeviceStatus]:
+        """What agents said last of the devices of their nodes, at most two seconds ago."""
+        return [device for agent in self._agents.values() for device in agent.devices]
+
+    async def look_at_devices(self) -> None:
+        """Agents look by themselves."""
+
     def places(self) -> Sequence[Place]:
         """Its nodes are elsewhere."""
         return ()
@@ -290,6 +308,8 @@ class AgentProvider:
             await self._carrier.close()
         await self._hub.close()
         self._reader.close()
+        if self._logs is not None:
+            await self._logs.close()
 
     async def end_instances(self) -> None:
         """End every instance, and wait a little until all are gone."""
@@ -391,7 +411,8 @@ class AgentProvider:
         agent.has_joined = True
         self._changed.set()
         if self._is_open and self._reports is not None:
-            self._log(f"node {agent.node.name} joined: {agent.node.vcpus:g} vCPUs")
+            devices = f", {len(agent.node.devices)} GPUs" if agent.node.devices else ""
+            self._log(f"node {agent.node.name} joined: {agent.node.vcpus:g} vCPUs{devices}")
             self._write_state()
             self._reports.node_joined(agent.node)
 
@@ -404,6 +425,13 @@ class AgentProvider:
                 instance = self._instances.get(key)
                 if instance is not None and instance.spec.node == agent.node.name:
                     instance.usage = usage
+            if message.devices is not None:
+                agent.devices = tuple(
+                    msgspec.structs.replace(each, node=agent.node.name) for each in message.devices[:_MOST_DEVICES]
+                )
+        elif isinstance(message, control.Evicted):
+            if self._agent_of(message.key) is agent and self._reports is not None:
+                self._reports.evicted(message.key, message.buffers)
         elif isinstance(message, control.Gone):
             self._gone(agent, message.key, message.how)
         elif isinstance(message, control.ResizeRefused):
@@ -416,6 +444,9 @@ class AgentProvider:
         elif isinstance(message, control.Shared | control.Brought):
             if self._carrier is not None:
                 self._carrier.answered(agent.node.name, message, agent.home)
+        elif isinstance(message, control.Wrote):
+            if self._logs is not None:
+                self._logs.take(message.lines)
         elif isinstance(message, control.Said):
             self._log(f"node {agent.node.name}: {_plain(message.line[:_MOST_TEXT])}")
         elif isinstance(message, control.Changed) and message.node.name == agent.node.name:
@@ -497,7 +528,7 @@ class AgentProvider:
         agent = self._agents[instance.spec.node]
         generation = self._generation()
         link = (
-            StreamLink(stream.send, generation, self._drop, agent.home)
+            StreamLink(stream.send, generation, self._drop, agent.home, self._is_there)
             if self._carrier is None
             else CarriedLink(self._carrier, agent.node.name, stream.send, generation, self._drop, agent.home)
         )
@@ -601,6 +632,18 @@ class AgentProvider:
         agent.send(control.Release(tuple(agent.to_release)))
         agent.to_release.clear()
 
+    def _pass_on(self, read: Read) -> bytes:
+        """A part of a value of a connected node, for one that does not reach it. Raises LostValueError."""
+        node, _, address = read.home[1:].partition("@")
+        if not self._is_there(read.home):
+            raise LostValueError(f"node {node[:_MOST_NODE]} is not connected", node)
+        return self._reader.part(parse_address(address), read, node)
+
+    def _is_there(self, home: str) -> bool:
+        """Whether the node whose values have this home is connected, with the agent that has them."""
+        agent = self._agents.get(home[1:].partition("@")[0])
+        return agent is not None and agent.home == home
+
     def _is_home(self, home: str) -> bool:
         return home in self._homes.values()
 
@@ -668,6 +711,10 @@ def _check_usage(usage: Usage) -> None:
     for used in (usage.cpu_s, usage.throttled_s):
         if used is not None and not 0 <= used < inf:
             raise ValueError(f"an instance cannot have used {used} s")
+    if usage.gpu_share is not None and not 0 <= usage.gpu_share <= 1:
+        raise ValueError(f"an instance cannot use {usage.gpu_share} of a GPU")
+    if usage.gpu_bytes is not None and not 0 <= usage.gpu_bytes <= _MOST_GB * 2**30:
+        raise ValueError(f"an instance cannot have {usage.gpu_bytes} bytes of a GPU")
 
 
 def _plain(line: str) -> str:

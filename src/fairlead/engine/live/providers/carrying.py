@@ -90,7 +90,7 @@ class Carrier:
         try:
             return await self.objects.get(self._name(passage.number), reference(text).size)
         except StoreError as error:
-            raise LostValueError(f"{_what(text)} is lost: {error}") from None
+            raise LostValueError(f"{_what(text)} is lost: {error}", reference(text).node) from None
 
     def release(self, text: str) -> None:
         """A value is not needed any more: delete its object and its copies, also those that are being made."""
@@ -172,9 +172,10 @@ class Carrier:
             async with asyncio.timeout(limit_s):
                 return await waiting
         except LostValueError as error:
-            raise LostValueError(f"{_what(text)} is lost: {error}") from None
+            raise LostValueError(f"{_what(text)} is lost: {error}", reference(text).node) from None
         except TimeoutError:
-            raise LostValueError(f"{_what(text)} is lost: node {node} took more than {limit_s:.0f} s") from None
+            why = f"node {node} took more than {limit_s:.0f} s"
+            raise LostValueError(f"{_what(text)} is lost: {why}", reference(text).node) from None
         finally:
             del self._asked[ticket]
 
@@ -295,9 +296,10 @@ class CarriedLink(StreamLink):
             known = dict(zip(wanted, copies, strict=True))
             inputs = [_at_home(value, known) for value in batch.inputs]
             self.carried(batch.batch, loop.time() - began)
-            super().run(Batch(batch.batch, batch.stages, inputs, batch.generation))
+            super().run(Batch(batch.batch, batch.stages, inputs, batch.generation, batch.about))
         except (LostValueError, ValueError) as error:
-            failed = Result(False, error=f"{LOST_INPUT}{error}")
+            lost_at = error.node if isinstance(error, LostValueError) else ""
+            failed = Result(False, error=f"{LOST_INPUT}{error}", lost_at=lost_at)
             self.tell(Done(batch.batch, 0.0, (failed,) * len(batch.inputs)))
 
 

@@ -4,18 +4,18 @@ The reference provider. Its instances end with the gateway.
 """
 
 import asyncio
-import os
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fairlead.engine.live.contracts import LEFT, Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
+from fairlead.engine.live.gpus import GpuChoice, MachineGpus, offered
 from fairlead.engine.live.kernels.host import KernelHost
 from fairlead.engine.live.kernels.link import KernelLink
 from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links.pair import PairLink
+from fairlead.engine.live.logs.folder import LogFolder
 from fairlead.engine.live.node import NodeAgent
 from fairlead.engine.live.nodes import EmulatedNodes
 from fairlead.engine.live.store import Store
@@ -34,8 +34,10 @@ class LocalProvider:
         emulated: The nodes to be, each a part of this machine that goes before all else there; None for those that are
             declared.
         limits: A kind of limiter; None for the best that works here.
+        gpus: Which GPUs to offer on the nodes that are declared; None for none.
         folder: Where constants and compiled code of kernels are kept; None where there are no kernels.
-        log: Gets a line for everything worth knowing of devices.
+        log: Gets a line for everything worth knowing.
+        logs: Where what instances write is kept; see `NodeAgent`.
     """
 
     def __init__(
@@ -44,14 +46,20 @@ class LocalProvider:
         *,
         emulated: EmulatedNodes | None = None,
         limits: str | None = None,
+        gpus: GpuChoice | None = None,
         folder: Path | None = None,
+        logs: LogFolder | None = None,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._store = store
         self._emulated = emulated
-        self.agent = NodeAgent(self._ended, limits=limits, is_reserved=emulated is not None)
-        self._folder = folder
+        self._limits = limits
+        self._choice = gpus if emulated is None else None  # a part of a machine stands for one without GPUs
+        self._gpus: MachineGpus | None = None
+        self._logs = logs
         self._log = log
+        self.agent = NodeAgent(self._ended, limits=limits, is_reserved=emulated is not None, logs=logs)
+        self._folder = folder
         self._kernels: KernelHost | None = None  # once there are devices
         self._links: dict[str, PairLink] = {}
         self._stopped: set[str] = set()
@@ -59,12 +67,24 @@ class LocalProvider:
     @property
     def capabilities(self) -> Capabilities:
         """Apps may declare their nodes unless a nodes file says what there is."""
-        return Capabilities(declares=self._emulated is None)
+        if self._emulated is not None:
+            return Capabilities()
+        if self._gpus is None:
+            return Capabilities(declares=True)
+        return Capabilities(declares=True, devices=self._gpus.devices, no_devices="; ".join(self._gpus.lines))
 
     async def open(self, reports: ProviderReports) -> Inventory:
         """Make the nodes that are known."""
         self._reports = reports
         self._loop = asyncio.get_running_loop()
+        if self._choice is not None:
+            self._gpus = await asyncio.to_thread(MachineGpus.find, self._choice)
+            self.agent = NodeAgent(
+                self._ended, limits=self._limits, gpus=self._gpus, changed=self._changed, logs=self._logs
+            )
+            if self._gpus.devices:
+                for line in self._gpus.lines:
+                    self._log(line)
         if self._emulated is None:
             return Inventory(())
         nodes = self._emulated.cluster.nodes
@@ -78,9 +98,15 @@ class LocalProvider:
         self.agent.add(nodes)
         self._use_devices(nodes)
 
-    async def devices(self) -> Sequence[DeviceStatus]:
-        """How the devices of its nodes stand."""
-        return () if self._kernels is None else await self._kernels.status()
+    @property
+    def devices(self) -> Sequence[DeviceStatus]:
+        """How the devices of its nodes stood at the last look."""
+        return () if self._kernels is None else self._kernels.devices
+
+    async def look_at_devices(self) -> None:
+        """Look at them now."""
+        if self._kernels is not None:
+            await self._kernels.look()
 
     def _use_devices(self, nodes: Sequence[Node]) -> None:
         if self._kernels is None and self._folder is not None and any(node.devices for node in nodes):
@@ -107,10 +133,7 @@ class LocalProvider:
         except OSError as error:
             self._loop.call_soon(self._reports.gone, spec.key, Exit(f"it could not be started: {error}"))
             return
-        with theirs:
-            descriptor = theirs.fileno()
-            command = (sys.executable, "-m", "fairlead.engine.live.worker", str(descriptor), str(os.getpid()))
-            self.agent.start(spec, command, (descriptor,))
+        self.agent.start(spec, "fairlead.engine.live.worker", theirs)
         spill = self._store.spill
         begin = Begin(
             spec.code.file,
@@ -164,6 +187,11 @@ class LocalProvider:
         if self._kernels is not None:
             await self._kernels.close()
         await self.agent.close()
+
+    def _changed(self, node: Node) -> None:
+        """A GPU was lost, or is back."""
+        self._log(f"node {node.name} has {offered(node.devices)} now")
+        self._reports.node_changed(node)
 
     def _broken(self, key: str, error: str | None) -> None:
         """A channel has ended, or carries nonsense."""

@@ -40,7 +40,7 @@ async def measure_on_ray(
 
     See `measure`. `folder` holds what is needed meanwhile.
     """
-    code = AppCode(str(keep_snapshot(folder / "sources", snapshot)))
+    code = AppCode(str(keep_snapshot(folder / "sources", snapshot)), requirements=snapshot.requirements)
     store = Store.make(folder / "values")
     provider = ray_provider(order, listening, token_urlsafe(32), store, folder, log)
     shared = SharedProvider(provider)

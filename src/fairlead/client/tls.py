@@ -41,8 +41,8 @@ def client_context(cacert: Path | None = None) -> ssl.SSLContext:
     return context
 
 
-def tls_failure(url: str, error: ssl.SSLError, cacert: Path | None) -> TLSError:
-    """What went wrong in the handshake with this server, and what to do."""
+def tls_failure(url: str, error: ssl.SSLError, cacert: Path | None, option: str = "--cacert FILE") -> TLSError:
+    """What went wrong in the handshake with this server, and what to do; `option` is how a certificate is given."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         what = (error.reason or "the handshake failed").replace("_", " ").lower()
         return TLSError(f"{url}: does not speak TLS there ({what}). If it serves plain HTTP, use http://.")
@@ -52,7 +52,7 @@ def tls_failure(url: str, error: ssl.SSLError, cacert: Path | None) -> TLSError:
     elif error.verify_code in (_EXPIRED, _NOT_YET):
         todo = "Renew the certificate, or set the clock of this machine."
     elif cacert is None:
-        todo = "Give the certificate to trust with --cacert FILE: its authority's, or its own if it is self-signed."
+        todo = f"Give the certificate to trust with {option}: its authority's, or its own if it is self-signed."
     else:
         todo = f"{cacert} neither contains it nor the authority that signed it."
     return TLSError(f"{url}: its certificate is not trusted: {why}. {todo}")

@@ -1,0 +1,232 @@
+"""Lines of functions on disk: bounded, in order, found by what they carry; and what an instance may write."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from fairlead.app import App
+from fairlead.app.current import About, ContextError, Run, context, contexts, entered
+from fairlead.engine.live.calling import call
+from fairlead.engine.live.logs import allowance
+from fairlead.engine.live.logs.allowance import Allowance
+from fairlead.engine.live.logs.folder import START, LogFolder, Tail
+from fairlead.engine.live.logs.lines import MOST_TEXT, Line, Wanted, pack, plain, unpack
+from fairlead.engine.live.logs.shared import Present, shared_memory
+from fairlead.engine.live.logs.writer import LineWriter, Owner
+
+SMALL = 1 << 20
+
+
+def line(text, *, function="f", request=None, run=None, t=0.0):
+    named = {} if run is None else {"run": run}
+    about = {"app": "a", "instance": "1.0", "node": "n", "stream": "stdout", "level": None}
+    return pack(Line(t=t or time.time(), function=function, request=request, text=text, **about, **named))
+
+
+def texts(lines):
+    return [unpack(data).text for data in lines]
+
+
+def size_of(folder):
+    return sum(size for _, size in folder.sizes())
+
+
+def test_the_folder_stays_below_its_limit_and_keeps_the_newest(tmp_path):
+    folder = LogFolder(tmp_path / "logs", SMALL)
+    for number in range(30_000):
+        folder.append(line(f"{number} {'x' * 100}"))
+    assert SMALL / 2 < size_of(folder) <= SMALL
+    found = texts(folder.last(Wanted(), 10_000))
+    numbers = [int(text.split()[0]) for text in found]
+    assert numbers == list(range(numbers[0], 30_000))
+    assert os.stat(folder.path).st_mode & 0o077 == 0
+
+
+def test_processes_that_append_at_once_mix_no_lines_and_lose_none(tmp_path):
+    code = """
+import sys
+from pathlib import Path
+from fairlead.engine.live.logs.folder import LogFolder
+folder = LogFolder(Path(sys.argv[1]), 8 << 20)
+for number in range(2000):
+    folder.append(b'{"t":0,"app":"a","function":"f","instance":"%b","node":"n","request":null,"stream":"stdout",'
+                  b'"level":null,"text":"%d %b"}\\n' % (sys.argv[2].encode(), number, b"x" * 200))
+"""
+    folder = LogFolder(tmp_path, 8 << 20)
+    tail = Tail(folder, START)
+    processes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name]) for name in "123"]
+    seen = []
+    while any(process.poll() is None for process in processes):
+        seen += tail.read().splitlines()
+        time.sleep(0.01)
+    deadline = time.monotonic() + 60
+    while len(seen) < 6000 and time.monotonic() < deadline:
+        seen += tail.read().splitlines()
+    for name in "123":
+        mine = [found.text for data in seen if (found := unpack(data)) is not None and found.instance == name]
+        assert [int(text.split()[0]) for text in mine] == list(range(2000))
+    assert tail.skipped_segments == 0
+    assert len(folder.segments()) > 1
+    assert len(folder.last(Wanted(instance="2"), 10_000)) == 2000
+
+
+def test_lines_are_found_by_what_they_carry(tmp_path):
+    folder = LogFolder(tmp_path)
+    folder.append(line("one", request="a-1-1", t=1.0))
+    folder.append(line("both", request=("a-1-1", "a-1-2"), t=2.0))
+    folder.append(line("async", request="f00d", run="a-1-3", t=3.0))
+    folder.append(line("a-1-1 in its text only", function="g", t=5.0))
+    folder.append(line("late"))
+    assert texts(folder.last(Wanted(request="a-1-1"), 10)) == ["one", "both"]
+    assert texts(folder.last(Wanted(request="a-1-2"), 10)) == ["both"]
+    assert texts(folder.last(Wanted(request="f00d"), 10)) == ["async"]
+    assert texts(folder.last(Wanted(request="a-1-3"), 10)) == ["async"]
+    assert texts(folder.last(Wanted(function="g"), 10)) == ["a-1-1 in its text only"]
+    assert texts(folder.last(Wanted(app="b"), 10)) == []
+    assert texts(folder.last(Wanted(), 2)) == ["a-1-1 in its text only", "late"]
+    folder.append(b'{"t": torn by a full disk\nand more\n')
+    assert texts(folder.last(Wanted(since=time.time() - 500), 10)) == ["late"]
+
+
+def test_a_needle_is_found_over_the_edges_of_blocks(tmp_path):
+    folder = LogFolder(tmp_path, 64 << 20)
+    for number in range(3000):
+        folder.append(line("x" * (number % 700), request=f"r{number % 10}"))
+    assert len(folder.last(Wanted(request="r7"), 10_000)) == 300
+    assert len(folder.last(Wanted(), 10_000)) == 3000
+
+
+def test_a_tail_goes_on_after_lines_were_deleted_and_says_so(tmp_path):
+    folder = LogFolder(tmp_path, SMALL)
+    folder.append(line("first"))
+    tail = Tail(folder, START)
+    assert texts(tail.read().splitlines()) == ["first"]
+    for number in range(20_000):
+        folder.append(line(f"{number} {'x' * 100}"))
+    time.sleep(0.1)  # a segment is left once nothing is appended to it any more
+    found = []
+    while data := tail.read():
+        found += texts(data.splitlines())
+    assert tail.skipped_segments > 0
+    assert found[-1].startswith("19999 ")
+    assert tail.behind_bytes == 0
+
+
+def test_an_allowance_is_a_burst_then_a_rate_and_counts_the_rest(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(allowance, "monotonic", lambda: now[0])
+    allowed = Allowance()
+    for _ in range(10_000):
+        if not allowed.admit(10):
+            allowed.drop(1, 10)
+    assert allowed.dropped_lines == 10_000 - 4 * allowance.LINES_PER_S
+    assert allowed.is_used_up()
+    assert f"{allowed.dropped_lines} lines dropped" in allowed.notice()
+    assert allowed.notice() is None
+    now[0] += 1.0
+    assert sum(allowed.admit(10) for _ in range(10_000)) == allowance.LINES_PER_S
+    now[0] += 100.0
+    assert allowed.admit(4 * allowance.BYTES_PER_S)
+    assert not allowed.admit(1000)
+
+
+def test_a_writer_says_how_much_it_dropped_and_cuts_what_is_too_long(tmp_path):
+    owner = Owner(folder=str(tmp_path), most_bytes=SMALL * 64, app="a", function="f", instance="1.0", node="n")
+    writer = LineWriter(owner)
+    writer.write("stdout", None, "y" * (MOST_TEXT + 5))
+    for number in range(6000):
+        writer.write("stdout", None, str(number), "a-1-1")
+    writer.close()
+    first, *_, last = texts(LogFolder(tmp_path).last(Wanted(), 10_000))
+    assert first.endswith("... (5 more characters)")
+    assert "lines dropped" in last
+    kept = len(LogFolder(tmp_path).last(Wanted(request="a-1-1"), 10_000))
+    assert kept + int(last.split()[0]) == 6000
+
+
+def test_a_disk_that_takes_nothing_ends_nothing(tmp_path):
+    (tmp_path / "logs").write_text("a file where the folder should be")
+    owner = Owner(folder=str(tmp_path / "logs"), most_bytes=SMALL, app="a", function="f", instance="1.0", node="n")
+    writer = LineWriter(owner)
+    writer.write("stdout", None, "lost")
+    (tmp_path / "logs").unlink()
+    writer.close()
+    (told,) = texts(LogFolder(tmp_path / "logs").last(Wanted(), 10))
+    assert told.startswith("1 lines dropped")
+
+
+def test_what_an_instance_runs_is_seen_whole_or_not_at_all():
+    memory = shared_memory()
+    here, there = Present(memory), Present(memory)
+    assert there.read() == ((), ())
+    here.show(["a", "b"], ["c"])
+    assert there.read() == (("a", "b"), ("c",))
+    over = threading.Event()
+
+    def change():
+        while not over.is_set():
+            for size in (1, 40, 400):
+                here.show([f"{size}-{n}" for n in range(size)])
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    for _ in range(3000):
+        ids, _ = there.read()
+        assert not ids or {id.split("-")[0] for id in ids} == {str(len(ids))}
+    over.set()
+    thread.join()
+    here.show(["x" * 100_000])  # does not fit
+    assert there.read() == ((), ())
+    os.close(memory)
+
+
+def test_a_terminal_is_not_controlled_by_what_a_function_prints():
+    assert plain("\x1b[2Jgone\tbut\nthis") == "\ufffd[2Jgone\tbut\nthis"
+
+
+# --- fairlead.context() ---------------------------------------------------------------------------------------------
+
+
+def run_of(*ids, left_s=5.0):
+    abouts = [About(id, left_s, 2, f"00-{'1' * 32}-{'2' * 16}-01") for id in ids]
+    return Run("shop", ["w/s"] * len(ids), abouts)
+
+
+def test_a_function_knows_its_request():
+    app = App("shop")
+
+    @app.function()
+    def f(x):
+        return context()
+
+    first, second = call(f, [1, 2], run_of("a", "b"))
+    assert (first.id, second.id, first.batch_ids) == ("a", "b", ("a", "b"))
+    assert (first.app, first.workflow, first.stage, first.attempt) == ("shop", "w", "s", 2)
+    assert 4 < first.remaining_s <= 5
+    assert first.trace.startswith("00-1111")
+    (endless,) = call(f, [1], run_of("a", left_s=None))
+    assert endless.deadline == endless.remaining_s == float("inf")
+
+
+def test_a_batched_function_asks_for_all_of_them():
+    app = App("shop")
+
+    @app.function(batch=8)
+    def f(xs):
+        with pytest.raises(ContextError, match=r"contexts\(\)"):
+            context()
+        return contexts()
+
+    assert [one.id for one in call(f, [1, 2, 3], run_of("a", "b", "c"))] == ["a", "b", "c"]
+
+
+def test_outside_of_a_run_the_error_says_what_to_do():
+    for ask in (context, contexts):
+        with pytest.raises(ContextError, match="no request is run here"):
+            ask()
+    with entered(Run("shop", ["w/s"], ())), pytest.raises(ContextError):  # a warm-up
+        contexts()
