@@ -64,7 +64,7 @@ def _served(
     repeats, seconds, counts = (settings[f"quick_{key}" if quick else key] for key in ("repeats", "seconds", "clients"))
     spans: dict[int, list[Span]] = {count: [] for count in counts}
     with (
-        busy_share(),
+        busy_share() as busy,
         served_clients(folder, [settings["model"]], settings["most_clients"], settings["devices"], policy) as asker,
     ):
         asker.one_by_one(asker.clients)  # compiled and seen once
@@ -77,7 +77,8 @@ def _served(
                 spans[count].append(_point(asker, count, settings["outstanding"], seconds))
     recording = live_records(folder)
     profile = profile_of(recording, loads, alone)
-    yield {"way": way, "profile": True, **{key: round(value, 6) for key, value in profile.items()}}
+    times = {key: round(value, 6) for key, value in profile.items()}
+    yield {"way": way, "profile": True, "busy": round(busy[0], 3), **times}
     told = settings["predicted"]
     for count in counts:
         names = list(clients)[:count]
