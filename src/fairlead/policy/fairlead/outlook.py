@@ -21,7 +21,7 @@ from fairlead.policy.kit.expected import expected_counts
 
 GRID = 160  # parts into which an objective is divided
 _NO_OBJECTIVE_S = 60.0
-_HEADROOM = 0.03  # share of the time left that stays unplanned where other stages follow
+_HEADROOM = 0.03  # share of the time left that stays unplanned
 _REPLY_S = 0.002  # until an answer that is there has reached its client
 _MOST_REPLY = 0.03  # of the objective, at most
 _TARGET = 0.85  # planned use of a resource beyond which its price rises
@@ -65,6 +65,7 @@ class Step:
         self.kept_for: frozenset[str] = frozenset()  # the workflows of these requests
         self.option = 0  # planned for a request that was just admitted and is on schedule
         self.usual_cost = 0.0  # of a request that reaches this stage on schedule, per run, from here to its answer
+        self._is_short = False  # whether a resource has a surcharge
         self._laid_out_for: tuple[int, float, float] | None = None
         self._forget()
 
@@ -95,6 +96,7 @@ class Step:
             table = step.cost if not shift else np.concatenate([np.full(shift, inf), step.cost[:-shift]])
             ahead = ahead + runs * table
             rest_s = max(rest_s, step.rest_s + step.menu.fastest_s)
+        self._is_short = bool(surcharges.any())
         self.rest_s = rest_s + self._transfer_s
         self.ahead = ahead
         self._padded: Reals = np.concatenate([[inf], ahead])
@@ -154,8 +156,11 @@ class Step:
 
     @property
     def _planned_part(self) -> float:
-        """Of the time left, what is planned with: all of it where nothing follows, since runs take a safe time."""
-        return 1.0 if self.is_first and not self.after else 1 - _HEADROOM
+        """Of the time left, what is planned with: all of it where the only run of a workflow uses what is short.
+
+        Runs are planned with a safe time already. Where there is room, batches that wait to fill keep the headroom.
+        """
+        return 1.0 if self._is_short and self.is_first and not self.after else 1 - _HEADROOM
 
     def ranked(self, left_s: float, waiting: int) -> tuple[list[int], list[float]]:
         """The options that are in time for the first of `waiting` invocations, best first, with their costs per run."""
