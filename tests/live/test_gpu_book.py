@@ -116,7 +116,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(machines, st.booleans(), st.lists(steps, max_size=80))
 def test_nothing_is_promised_twice(machine, is_mps, what):
     gpus = [plain(i) if sizes is None else mig(*sizes, index=i) for i, sizes in enumerate(machine)]

@@ -24,7 +24,7 @@ from fairlead.engine.live.links.stream import StreamLink
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.values import Result
 from fairlead.engine.live.wire import Batch, Done, Ready, frame
-from fairlead.model import Node
+from fairlead.model import Device, Node
 from fairlead.testing.backends import Heard, write_app
 
 NODE = Node(name="evil", kind="machine", vcpus=1)
@@ -142,6 +142,10 @@ def test_an_agent_cannot_have_the_instances_of_another(tmp_path):
         control.Changed(changed(NODE, speed=2.0)),  # others of its kind have 1
         control.ResizeRefused("7.1", nan, ""),
         control.Beating({"7.1": Usage(cpu_s=inf)}),
+        control.Beating({"7.1": Usage(gpu_share=2.0)}),
+        control.Beating({"7.1": Usage(gpu_bytes=-1)}),
+        control.Changed(changed(NODE, devices=(Device(vgpus=1, name="red\x1b[31m"),))),
+        control.Changed(changed(NODE, devices=(Device(vgpus=1),) * 300)),
     ],
 )
 def test_an_agent_that_says_what_cannot_be_is_cut_off(tmp_path, words):

@@ -50,7 +50,7 @@ def clothed(environment: Mapping[str, str], share: Share | None) -> dict[str, st
 
 def device_of(gpu: Gpu, vgpus: float, *, is_mps: bool) -> Device:
     """A GPU as a node lists it. ValueError where its MIG instances are none, or none that the model of MIG knows."""
-    name = f"{gpu.name} {gpu.uuid}"
+    name = f"{gpu.name} {gpu.uuid}"[:100]
     memory_gb = gpu.memory_bytes / 2**30 if gpu.memory_bytes else float("inf")
     if gpu.slices is None:
         if gpu.is_exclusive and not is_mps:

@@ -48,6 +48,7 @@ _KEY = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")  # of an instance: generation and
 _MOST_VCPUS = 1e6  # of a node, also vGPUs; sums of thousandths must stay exact
 _MOST_GB = 1e9
 _MOST_KIND = 100
+_MOST_DEVICES = 256
 _MOST_NODE = 64
 _MOST_DEVICES = 1024  # of a node
 _MOST_TEXT = 2000
@@ -383,6 +384,10 @@ class AgentProvider:
         """Why a node cannot have these capacities, this kind and this speed; None if it can."""
         if not node.kind.isprintable() or not 0 < len(node.kind) <= _MOST_KIND:
             return f"its kind must be 1 to {_MOST_KIND} printable characters"
+        if len(node.devices) > _MOST_DEVICES:
+            return f"it has more than {_MOST_DEVICES} devices"
+        if not all(each.name.isprintable() and len(each.name) <= _MOST_KIND for each in node.devices):
+            return f"names of devices must be at most {_MOST_KIND} printable characters"
         if not node.capacity_vcpus <= _MOST_VCPUS or any(device.vgpus > _MOST_VCPUS for device in node.devices):
             return f"it has more than {_MOST_VCPUS:g} vCPUs or vGPUs; check --vcpus"
         if any(_MOST_GB < gb < inf for gb in (node.memory_gb, *(device.memory_gb for device in node.devices))):
