@@ -90,9 +90,9 @@ class AgentService:
         self._store.home = f"@{order.node.name}@{self._address}"
         self._hub = Hub(order.token, served, log, self._store)
         self._node = order.node
-        logs = LogFolder(order.folder / LOGS, order.log_bytes)
-        self._agent = NodeAgent(self._ended, limits=order.limits, logs=logs)
-        self._forwarder = Forwarder(LogFolder(logs.path, logs.most_bytes), order.node.name, self._forward)
+        self._logs = LogFolder(order.folder / LOGS, order.log_bytes)
+        self._agent = NodeAgent(self._ended, limits=order.limits, logs=self._logs)
+        self._forwarder = Forwarder(self._logs, order.node.name, self._forward)
         self._code = CodeFolder(order.folder / "code", lambda fetch: self._say(fetch))
         self._passing = Passing(self._store, lambda message: self._say(message))
         self._specs: dict[str, InstanceSpec] = {}  # of instances that run, or wait for their code
@@ -113,7 +113,9 @@ class AgentService:
         gpus = await asyncio.to_thread(_gpus, self._order)
         for line in gpus.lines if gpus.devices or self._order.node.devices else ():
             self._log(line)
-        self._agent = NodeAgent(self._ended, limits=self._order.limits, gpus=gpus, changed=self._changed)
+        self._agent = NodeAgent(
+            self._ended, limits=self._order.limits, gpus=gpus, changed=self._changed, logs=self._logs
+        )
         others = (device for device in self._order.node.devices if device.serves == "kernels")
         self._node = msgspec.structs.replace(self._order.node, devices=(*gpus.devices, *others))
         self._agent.add([self._node])
