@@ -99,7 +99,7 @@ class AgentService:
         self._node = order.node
         self._logs = LogFolder(order.folder / LOGS, order.log_bytes)
         self._agent = NodeAgent(self._ended, limits=order.limits, logs=self._logs)
-        self._forwarder = Forwarder(LogFolder(self._logs.path, self._logs.most_bytes), order.node.name, self._forward)
+        self._forwarder = Forwarder(self._logs, order.node.name, self._forward)
         self._code = CodeFolder(order.folder / "code", lambda fetch: self._say(fetch))
         self._passing = Passing(self._store, lambda message: self._say(message))
         self._store.elsewhere = self._fetch
