@@ -1,10 +1,12 @@
 """Random kernel graphs on one executor whose process is killed again and again, under a cap that forces evictions.
 
-    python benchmarks/kaas_stress.py --device opencl:0 --minutes 30
+    python benchmarks/kaas_stress.py --device opencl:0 --requests 10000 --kill-seconds 1
+    python benchmarks/kaas_stress.py --device opencl:0 --minutes 30 --kill-seconds 60
 
-Every answer is compared with NumPy's. A kill comes whenever so many more requests are answered, while others are under
-way; with `--minutes` it goes on for that long. Prints what happened, and fails if an answer is wrong or lost, or if
-memory went over the cap. Whether anything grows is for the reader: the sizes of this process and of the killed ones.
+Every answer is compared with NumPy's. A kill comes whenever so many more requests are answered (`--kill-every`), or
+every so many seconds (`--kill-seconds`), while others are under way; with `--minutes` it goes on for that long. Prints
+what happened, and fails if an answer is wrong or lost, or if memory went over the cap. Whether anything grows is for
+the reader: the sizes of the processes just before their kills, and the slope of this process's over time.
 """
 
 import argparse
@@ -18,7 +20,7 @@ from time import monotonic
 
 import numpy as np
 
-from fairlead.kaas import Executor, ExecutorSettings, Request, Values
+from fairlead.kaas import DeviceLostError, Executor, ExecutorSettings, Request, Values
 from fairlead.kaas.graphs import Example, gemm_chain, jacobi, mlp, scaling
 from fairlead.kaas.reference import REFERENCE
 
@@ -54,7 +56,7 @@ class Stress:
                     values.put(tenant, key, value)
         self.rng = np.random.default_rng(options.seed)
         self.begun = self.answered = self.wrong = self.lost = self.kills = 0
-        self.peak, self.sizes = 0, []
+        self.peak, self.sizes, self.own = 0, [], []
         self.until = monotonic() + 60 * options.minutes if options.minutes else None
 
     def goes_on(self) -> bool:
@@ -77,18 +79,36 @@ class Stress:
             if not all(np.allclose(answer.array(n), v, rtol=1e-3, atol=1e-4) for n, v in right.items()):
                 self.wrong += 1
             self.answered += 1
-            if self.answered % self.options.kill_every == 0:
+            if not self.options.kill_seconds and self.answered % self.options.kill_every == 0:
                 await self.kill()
+
+    async def killer(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.kill_seconds)
+            await self.kill()
+
+    async def watcher(self) -> None:
+        while True:
+            self.own.append((monotonic(), _own_kb()))
+            await asyncio.sleep(1)
 
     async def kill(self) -> None:
         process = self.executor.process_id
         if self.executor.ready is None or process is None:
             return
-        status = await self.executor.status()
-        self.peak = max(self.peak, status.peak_bytes)
-        self.sizes.append(_resident_kb(process))
-        os.kill(process, signal.SIGKILL)
+        try:
+            status = await self.executor.status()
+            self.peak = max(self.peak, status.peak_bytes)
+            self.sizes.append(_resident_kb(process))
+            os.kill(process, signal.SIGKILL)
+        except (DeviceLostError, OSError):
+            return  # another kill came first
         self.kills += 1
+
+    def slope_kb_per_minute(self) -> float:
+        """Of this process's size, over the last three quarters of the run."""
+        times, sizes = np.array(self.own[len(self.own) // 4 :]).T
+        return 60 * float(np.polyfit(times, sizes, 1)[0]) if len(times) > 2 else 0.0
 
 
 def _resident_kb(process: int) -> int:
@@ -111,13 +131,22 @@ async def stress(options: argparse.Namespace) -> int:
         for example in run.made:  # compiled before the kills begin
             await executor.run(Request(tenant="one", graph=example.graph, inputs=example.inputs, limit_s=120))
         began = monotonic()
+        beside = [asyncio.create_task(run.watcher())]
+        if options.kill_seconds:
+            beside.append(asyncio.create_task(run.killer()))
         await asyncio.gather(*(run.client() for _ in range(IN_FLIGHT)))
         elapsed_s = monotonic() - began
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+        last = run.made[0]  # its answer shows that the executor runs again
+        await executor.run(Request(tenant="one", graph=last.graph, inputs=last.inputs, limit_s=60))
         status = await executor.status()
     print(
         f"{run.answered} answered, {run.wrong} wrong, {run.lost} lost in {elapsed_s:.1f} s; {run.kills} kills, "
         f"{executor.restarts} restarts; {status.counts.evictions} evictions; "
-        f"peak {max(run.peak, status.peak_bytes)} of {CAP} bytes; own memory {_own_kb()} kB"
+        f"peak {max(run.peak, status.peak_bytes)} of {CAP} bytes; own memory {_own_kb()} kB, "
+        f"{run.slope_kb_per_minute():+.0f} kB per minute"
     )
     quarter = len(run.sizes) // 4
     if quarter:
@@ -137,6 +166,7 @@ if __name__ == "__main__":
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--kill-every", type=int, default=100, help="requests")
+    parser.add_argument("--kill-seconds", type=float, default=0.0, help="between kills; 0 for --kill-every")
     parser.add_argument("--folder")
     parser.add_argument("--cache")
     parser.add_argument("--seed", type=int, default=0)

@@ -129,7 +129,36 @@ def test_a_function_that_no_node_holds_is_refused_with_all_others():
         "no node can hold an instance of it: it needs at least 1x 4 vCPU; there is 2 vCPU and 2 GB."
     )
     assert faults["functions.large"].endswith("it needs at least 1x 1 vCPU and 3 GB; there is 2 vCPU and 2 GB.")
-    assert faults["functions.model"].endswith("there is 2 vCPU and 2 GB and no GPU.")
+    assert faults["functions.model"].endswith(
+        "there is 2 vCPU and 2 GB and no GPU. Serve it where there is one, or leave gpu= out."
+    )
+
+
+def test_a_gpu_share_that_no_gpu_has_is_refused_with_what_there_is():
+    app = App("shares")
+    one, three = (app.function(name=name, gpu=gpu)(lambda x: x) for name, gpu in (("one", 1), ("three", 3)))
+    app.workflow("w", one >> three)
+    gpus = (
+        Device(vgpus=7, sharing="mig", partition=(2, 1, 1), is_fixed=True, serves="functions"),
+        Device(vgpus=2, serves="functions"),
+        Device(vgpus=7, serves="kernels"),
+        Device(vgpus=7).lost(),
+    )
+    cluster = Cluster(nodes=(Node(name="n", kind="n", vcpus=4, devices=gpus),))
+    with pytest.raises(ConfigError) as caught:
+        scenario_of(app.manifest(), cluster=cluster)
+    (fault,) = caught.value.faults
+    assert fault.path == "functions.three"
+    assert fault.message.endswith("and GPUs with MIG 2+1+1, 2 vGPUs. Choose a gpu= that one of them has.")
+
+
+def test_what_becomes_of_lost_work_is_the_apps_to_say():
+    for on_loss in ("retry", "fail"):
+        app = App("careful", on_loss=on_loss)
+        app.workflow("w", app.function(name="f")(lambda x: x))
+        assert scenario_of(app.manifest()).on_loss == on_loss
+    with pytest.raises(ValueError, match="on_loss must be 'retry' or 'fail'; got 'never'"):
+        App("careless", on_loss="never")
 
 
 def test_the_document_of_an_app_reads_as_its_scenario():

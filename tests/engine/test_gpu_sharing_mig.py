@@ -374,3 +374,47 @@ def test_the_index_misses_nothing_and_claims_nothing(where, seed):
     found = simulate(where, Doing(deed), seed=seed)
     assert found.refusals == ()
     check_capacity(found, where)
+
+
+class TestFixed:
+    """The MIG instances of a live node: used as they are, and never cut."""
+
+    def test_what_has_no_slice_waits_although_it_could_be_cut_for_it(self):
+        functions = {"one": sized(1), "two": sized(2), "three": sized(3)}
+        on = mig(partition=(2, 1), is_fixed=True)
+        where = world(functions, ("three", 0.0), ("two", 0.0), ("two", 0.5), ("one", 0.0), on=on)
+        recording = run(where)
+        assert starts(recording) == [("two", 0.0, 1.0), ("one", 0.0, 1.0), ("two", 2.0, 0.0)]  # and three never
+
+    def test_an_idle_instance_gives_its_slice_to_another_function_of_its_size(self):
+        on = mig(partition=(3,), is_fixed=True)
+        recording = run(world({"a": sized(3), "b": sized(3)}, ("a", 0.0), ("b", 5.0), on=on))
+        assert starts(recording) == [("a", 0.0, 1.0), ("b", 5.0, 1.0)]
+        assert causes(recording)[0] == ("a", "evicted")
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.lists(st.sampled_from(MIG_SIZES), max_size=7).filter(lambda sizes: mig_layout(sizes) is not None))
+    def test_just_the_sizes_of_the_partition_are_held(self, partition):
+        slices = Slices(Device(vgpus=7, sharing="mig", partition=tuple(partition), is_fixed=True))
+        for size in sorted(partition):
+            assert slices.fits(size * 1000)
+            _, is_cut = slices.take(size * 1000, (), may_cut=True)
+            assert not is_cut
+        assert not any(slices.fits(size * 1000) or slices.fits_beside(size * 1000) for size in MIG_SIZES)
+
+    def test_only_a_mig_device_is_fixed(self):
+        with pytest.raises(ValueError, match="is_fixed must be false unless gpu_sharing is mig"):
+            Device(vgpus=7, is_fixed=True)
+
+
+def test_functions_and_kernels_keep_to_the_devices_that_serve_them():
+    kernel = declared(
+        Table((Row(vgpus=1, seconds=1.0),)),
+        buffers=(Buffer(name="b", size_mb=1, kind="constant"),),
+        idle_holds="memory",
+    )
+    devices = (Device(vgpus=7, serves="functions"), Device(vgpus=7, memory_gb=1, serves="kernels"))
+    on = Cluster(nodes=(Node(name="n", kind="gpu", vcpus=16, devices=devices),))
+    arrivals = [(name, float(i)) for i in range(3) for name in ("kernel", "function")]
+    recording = run(world({"kernel": kernel, "function": sized(1)}, *arrivals, on=on))
+    assert set(recording.invocations.select("function", "device").rows()) == {("function", 0), ("kernel", 1)}

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from contextlib import contextmanager, suppress
+from tempfile import TemporaryDirectory
 
 from agent_processes import Watched
 from serving import Serving, command, descendants, wait_for, write_app
@@ -103,8 +104,10 @@ def _continue(pid: int) -> None:
 @contextmanager
 def raylets(*, head=None, others=({}, {})):
     """Raylets of this machine; the head and those after it have these options."""
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
-    os.environ.update(ENVIRONMENT)
+    cache = TemporaryDirectory()  # of environments of apps
+    changed = ENVIRONMENT | {"XDG_CACHE_HOME": cache.name}
+    before = {name: os.environ.get(name) for name in changed}
+    os.environ.update(changed)
     import ray  # noqa: PLC0415 - it reads its settings when it is imported
     from ray.cluster_utils import Cluster  # noqa: PLC0415
 
@@ -123,6 +126,7 @@ def raylets(*, head=None, others=({}, {})):
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+        cache.cleanup()
 
 
 class RayServed(Watched):
@@ -148,12 +152,12 @@ class RayServed(Watched):
 
 
 @contextmanager
-def serving_on(address: str, folder, *more: str, code: str):
+def serving_on(address: str, folder, *more: str, code: str, token: str | None = None):
     """An app on the cluster at an address, served; its agents are gone afterwards."""
     host = address.partition(":")[0]
     app = write_app(folder / "app.py", code)
     options = ("--backend", "ray", "--address", address, "--agents-listen", f"{host}:0", *more)
-    made = Serving(app, folder / "state", *options)
+    made = Serving(app, folder / "state", *options, token=token)
     try:
         yield made.wait_until_serving()
     finally:

@@ -3,36 +3,19 @@
 import asyncio
 import sys
 import threading
-import zipfile
-from pathlib import Path
 
 import pytest
 import uvloop
 from agent_world import world
 from runtimes import until
 from serving import TOKEN, serving, wait_for
+from tiny_wheels import wheel
 
 from fairlead.app.describe import take_snapshot
 from fairlead.app.environments import known_python, python_for, required
 from fairlead.engine.live.contracts import AppCode
 from fairlead.errors import ConfigError
 from fairlead.testing.backends import Heard, Opened, write_app
-
-
-def wheel(folder: Path, version: int) -> str:
-    """A requirement of a tiny package that knows its version, as a wheel on this disk."""
-    path = folder / f"tiny_part-{version}.0-py3-none-any.whl"
-    about = f"tiny_part-{version}.0.dist-info"
-    texts = {
-        "tiny_part.py": f"VERSION = {version}\n",
-        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: tiny-part\nVersion: {version}.0\n",
-        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{about}/RECORD": "",
-    }
-    with zipfile.ZipFile(path, "w") as file:
-        for name, text in texts.items():
-            file.writestr(name, text)
-    return f"tiny-part @ {path.as_uri()}"
 
 
 @pytest.fixture(scope="module")

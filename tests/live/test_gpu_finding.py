@@ -1,11 +1,12 @@
 """Finding and watching GPUs through pynvml, on a stand-in for the library of the driver that may answer oddly."""
 
+import asyncio
 import os
 
 import pytest
 from gpu_machine import GIB, LOST, FakeGpu, machine, mig_gpu, mps_gpu, needs_compiler, on
 
-from fairlead.engine.live.gpus import Gpu, GpuChoice, MachineGpus, UnknownGpuError, offered
+from fairlead.engine.live.gpus import Gpu, GpuChoice, MachineGpus, NoShareError, UnknownGpuError, offered
 from fairlead.engine.live.gpus.choice import assigned, has_mps, visible
 from fairlead.engine.live.gpus.nvml import Nvml, NvmlError
 
@@ -235,3 +236,54 @@ def test_what_is_no_process_or_no_handle_is_no_matter(here):
     made.write()
     assert set(nvml.lost()) == {"GPU-mig0", "GPU-mps1"}
     nvml.close()
+
+
+# --- in an agent ---------------------------------------------------------------------------------------------------
+
+
+def test_gpus_that_ray_gave_are_used_in_its_order_as_one_vgpu_each(here, monkeypatch):
+    here(FakeGpu("GPU-a"), FakeGpu("GPU-b"), FakeGpu("GPU-c"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    gpus = MachineGpus.given()
+    assert [(device.name, device.vgpus) for device in gpus.devices] == [("A100 GPU-c", 1.0), ("A100 GPU-a", 1.0)]
+    assert gpus.environment({}, "1.1", 1, 0.5)["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+    gpus.close()
+
+
+def test_where_no_gpu_is_offered_nothing_is_hidden_and_nothing_is_given(here):
+    here(FakeGpu("GPU-a"))
+    gpus = found(gpus="none")
+    assert gpus.environment({"CUDA_VISIBLE_DEVICES": "0"}, "1.1", -1, 0.0) == {"CUDA_VISIBLE_DEVICES": "0"}
+    with pytest.raises(NoShareError, match="no GPU number 0"):
+        gpus.environment({}, "1.1", 0, 1.0)
+
+
+def test_a_driver_that_does_not_answer_loses_its_gpus_until_it_does(here):
+    made = here(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
+    gpus = MachineGpus.find(GpuChoice())
+    gpus.silence_s = 1.5
+    lost, seen = [], []
+
+    async def until(condition):
+        async with asyncio.timeout(120):
+            while not condition():
+                await asyncio.sleep(0.02)
+
+    async def main():
+        gpus.open(lambda keys, why: lost.append((keys, why)), lambda: seen.append(offered(gpus.devices)))
+        gpus.environment({}, "1.1", 1, 3.0)
+        made.hang_s = 4.0
+        made.write()
+        await until(lambda: len(lost) == 2)
+        assert [keys for keys, _ in lost] == [[], ["1.1"]]
+        assert "the NVIDIA driver has not answered for " in lost[1][1]
+        with pytest.raises(NoShareError, match="is lost"):
+            gpus.environment({}, "1.2", 0, 1.0)
+        made.hang_s = 0.0
+        made.write()
+        await until(lambda: len(seen) == 2)
+        gpus.close()
+
+    asyncio.run(main())
+    lost_gpu, there = "A100 GPU-{} (lost)", "A100 GPU-{} (7 vGPUs by turns)"
+    assert seen == [", ".join(text.format(name) for name in "ab") for text in (lost_gpu, there)]

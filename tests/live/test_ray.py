@@ -9,12 +9,14 @@ import uvloop
 from agent_world import TOKEN
 from ray_cluster import raylets
 
+from fairlead.engine.live.contracts import AppCode
 from fairlead.engine.live.links.address import Address, bound_address, listen_on
 from fairlead.engine.live.providers.agents import AgentProvider, Timing
 from fairlead.engine.live.ray.kinds import Share
 from fairlead.engine.live.ray.messages import Open
 from fairlead.engine.live.ray.provider import RayError, RayProvider
 from fairlead.engine.live.store import Store
+from fairlead.engine.live.values import decode
 from fairlead.testing.backends import (
     BACKEND_CHECKS,
     Heard,
@@ -126,6 +128,41 @@ def test_instances_that_reserve_for_themselves_are_in_rays_account(cluster, tmp_
             await heard.until(lambda: again.key in heard.ready, "there is room again")
 
     on_loop(reserving())
+
+
+def test_instances_see_the_gpu_that_ray_gave_their_node(cluster, tmp_path):
+    """Ray is told that there are two GPUs; it says which by number, and no driver knows them."""
+
+    async def sharing() -> None:
+        heard = Heard()
+        async with provider_on(cluster.address, tmp_path, heard) as (provider, inventory):
+            (found,) = [node for node in inventory.nodes if node.devices]
+            assert [(device.name, device.vgpus) for device in found.devices] == [("GPU 0", 1.0), ("GPU 1", 1.0)]
+            file = tmp_path / "gpus.py"
+            file.write_text(
+                "import os\nfrom fairlead.app import App\napp = App('gpus')\n"
+                "seen = app.function(name='seen')(lambda value: os.environ['CUDA_VISIBLE_DEVICES'])\n"
+                "app.workflow('seen', seen)\n"
+            )
+            b = Opened(provider, provider.values, AppCode(str(file), "gpus"), heard, inventory)
+            shares = [(1, 1.0), (0, 0.5), (0, 0.5), (-1, 0.0)]
+            specs = [b.spec("seen", node=found.name, vcpus=0.5, device=d, vgpus=v) for d, v in shares]
+            for spec in specs:
+                provider.start(spec)
+            await heard.until(lambda: heard.ready == {spec.key for spec in specs}, "all are ready")
+            for spec in specs:
+                b.run(spec.key, 1, "seen", None)
+            answers = [decode((await b.answer(spec.key, 1)).results[0].value) for spec in specs]
+            assert answers == ["1", "0", "0", ""]
+            third = b.spec("seen", node=found.name, vcpus=0.5, device=0, vgpus=0.5)
+            provider.start(third)
+            assert "GPU 0 (0) has 0 of 1 vGPUs left" in (await b.gone(third.key)).error
+
+    node = cluster.add(num_gpus=2)
+    try:
+        on_loop(sharing())
+    finally:
+        cluster.remove(node)
 
 
 def test_an_address_without_a_cluster_is_an_error(tmp_path):

@@ -11,7 +11,8 @@ from contextlib import suppress
 
 import pytest
 from ray_cluster import agents, raylets, serving_on
-from serving import Serving, command, descendants, is_alive, kill, wait_for, write_app
+from serving import TOKEN, Serving, command, descendants, is_alive, kill, wait_for, write_app
+from tiny_wheels import wheel
 
 pytestmark = pytest.mark.ray
 
@@ -188,6 +189,33 @@ def test_instances_run_with_the_requirements_of_the_app(tmp_path):
         serving_on(made.address, tmp_path, "--ray-pip", str(tmp_path / "requirements.txt"), code=code) as served,
     ):
         assert served.call("extra", 1).json["output"] == 42
+
+
+VERSIONED = """
+app = App("demo", requirements=[{requirement!r}])
+
+@app.function(start_limit_s="300s")
+def make(size):
+    import tiny_part
+    return [tiny_part.VERSION, "x" * size]
+
+@app.function(start_limit_s="300s")
+def count(made):
+    import tiny_part
+    return [*made[:1], tiny_part.VERSION, len(made[1])]
+
+app.workflow("size", make >> count, slo="5s")
+"""
+
+
+def test_each_version_of_an_app_has_its_own_packages_on_the_nodes(cluster, tmp_path):
+    code = VERSIONED.format(requirement=wheel(tmp_path, 1))
+    with serving_on(cluster.address, tmp_path, "--allow-deploy", code=code, token=TOKEN) as served:
+        assert served.call("size", 3_000_000).json["output"] == [1, 1, 3_000_000]
+        source = "from fairlead.app import App\n" + VERSIONED.format(requirement=wheel(tmp_path, 2))
+        changed = served.ask("PUT", "/v1/apps/demo", {"source": source})
+        assert changed.status == 200, changed.body
+        assert served.call("size", 3_000_000).json["output"] == [2, 2, 3_000_000]
 
 
 @pytest.mark.ray_long

@@ -59,7 +59,7 @@ def test_a_changed_module_is_deployed_once(tmp_path):
     host = Apps("app.py", "lib.py", folder=tmp_path)
     said = watch(host, lambda: change(tmp_path / "other.py", "x = 1"), lambda: change(tmp_path / "lib.py", "x = 1"))
     assert host.deployed == [tmp_path / "app.py"]
-    assert said == ["shop: lib.py changed; deploying it again", "the changed app is served"]
+    assert said == ["shop: lib.py changed; deploying it again", "shop: the new version is served"]
 
 
 def test_a_new_profile_is_a_change(tmp_path):
@@ -88,4 +88,4 @@ def test_a_version_that_cannot_start_is_tried_once_and_the_next_one_again(tmp_pa
     host.is_broken = True
     said = watch(host, lambda: change(tmp_path / "app.py", "("), lambda: None)
     assert len(host.deployed) == 1
-    assert "the former version still is" in said[-1]
+    assert "the former one still is" in said[-1]

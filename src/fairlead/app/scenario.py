@@ -251,7 +251,9 @@ def _profile(spec: FunctionSpec, measured: Profile | None, cluster: Cluster, sha
 
 def _gpus(cluster: Cluster, no_gpu: str) -> str:
     """What there is of GPUs, and what to do, for an app that asks for what there is not."""
-    devices = [device for node in cluster.nodes for device in node.devices if not device.is_lost]
+    devices = [
+        device for node in cluster.nodes for device in node.devices if not device.is_lost and device.serves != "kernels"
+    ]
     if not devices:
         why = f" ({no_gpu})" if no_gpu else ""
         return f" and no GPU{why}. Serve it where there is one, or leave gpu= out"

@@ -14,9 +14,11 @@ import typer
 import uvloop
 
 from fairlead.app.secrets import AGENT_TOKEN, take_secrets
+from fairlead.cli.devices import chosen_devices, chosen_size
 from fairlead.cli.errors import UsageError
 from fairlead.cli.serve import STATE, gpu_choice
 from fairlead.engine.live.gateway.settings import read_token
+from fairlead.engine.live.kernels.finding import DeviceChoice, DeviceFinder
 from fairlead.engine.live.limits.choose import KINDS
 from fairlead.engine.live.links.address import Address, facing, listen_on, parse_address
 from fairlead.engine.live.links.greeting import GreetingError
@@ -70,6 +72,14 @@ def agent(
     vgpus_per_gpu: Annotated[
         float, typer.Option(metavar="NUMBER", help="As how many vGPUs a GPU without MIG counts.")
     ] = 7.0,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A device for kernels: opencl:0, cuda:0 or numpy. Repeatable."),
+    ] = None,
+    device_memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory of each device that kernels may use, such as 64MB; by default all."),
+    ] = None,
     limits: Annotated[
         str | None, typer.Option(help="How CPU and memory are limited: cgroup-v1, cgroup-v2 or affinity.")
     ] = None,
@@ -80,6 +90,10 @@ def agent(
         raise UsageError(f"--limits must be one of {', '.join(KINDS)}; got {limits!r}.")
     chosen_gpus = gpu_choice(gpus, gpu_sharing, vgpus_per_gpu)
     node = _node(name or socket.gethostname().partition(".")[0], kind, vcpus, memory, speed)
+    home = (folder or STATE / f"agent-{node.name}").resolve()
+    if device:
+        choice = DeviceChoice(chosen_devices(device), chosen_size(device_memory, "--device-memory"))
+        node = DeviceFinder(home / "kernels" / "cache", choice, say).complete([node], is_needed=True)[0]
     files = TlsFiles(certfile=_path(certfile), keyfile=_path(keyfile), cacert=_path(cacert))
     _check_files(files, gateway)
     token = _token(token_file, os.environ)
@@ -88,7 +102,7 @@ def agent(
             join=gateway,
             token=token,
             node=node,
-            folder=(folder or STATE / f"agent-{node.name}").resolve(),
+            folder=home,
             tls=files,
             limits=limits,
             gpus=chosen_gpus,

@@ -38,7 +38,7 @@ def monitor(
     is_json: Annotated[bool, typer.Option("--json", help="Print one sample as JSON.")] = False,
     is_metrics: Annotated[bool, typer.Option("--metrics", help="Print one sample in the form of /metrics.")] = False,
 ) -> None:
-    """Watch how busy nodes are, who waits, and what disturbs them."""
+    """Watch how busy nodes are, how many tasks wait for a CPU, and what disturbs them."""
     if not 0.05 <= every_s <= 3600:
         raise UsageError(f"--every must be from 0.05 to 3600 seconds; got {every_s:g}.")
     if cgroup is not None and not nodes:

@@ -166,7 +166,8 @@ def _show(entry: Entry) -> None:
     if entry.details:
         paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", entry.details)]
         console.print(Text("\n" + "\n\n".join(paragraphs)))
-    console.print(Text(f"\nPaper: {entry.paper or 'none, a baseline'}\nPage:  {entry.page}"))
+    if ":" not in entry.name:  # a class of the user's own has neither
+        console.print(Text(f"\nPaper: {entry.paper or 'none, a baseline'}\nPage:  {entry.page}"))
     if not entry.parameters:
         console.print("It has no parameters.")
         return

@@ -21,17 +21,28 @@ _PORT = 8001
 _GROWTH = re.compile(r"(?P<kind>.+)=(?P<least>\d+)\.\.(?P<most>\d+)")
 
 
-def ray_order(address: str | None, share: Sequence[str], reserve: str, pip: Path | None) -> RayOrder:
+def ray_order(
+    address: str | None,
+    share: Sequence[str],
+    reserve: str,
+    pip: Path | None,
+    devices: tuple[str, ...] = (),
+    device_memory_bytes: int = 0,
+) -> RayOrder:
     """The cluster and the share. UsageError or MissingExtraError says what is wrong."""
     if find_spec("ray") is None:
         raise MissingExtraError("The 'ray' back end", "Ray", "ray")
     if reserve not in RESERVE:
         raise UsageError(f"--ray-reserve must be one of {', '.join(RESERVE)}; got {reserve!r}.")
+    if devices and not device_memory_bytes:
+        raise UsageError("--device with --backend ray needs --device-memory: what the nodes have is not known here.")
     return RayOrder(
         address=_address(address, os.environ),
         share=_share(share),
         by_instance=reserve == "instance",
         pip=() if pip is None else _requirements(pip),
+        devices=devices,
+        device_memory_bytes=device_memory_bytes,
     )
 
 

@@ -134,7 +134,7 @@ def find_live_run(folder: Path) -> Path:
 
 
 def choose_policies(logged: LoggedRun, policies: Sequence[str], settings: Sequence[str]) -> list[PolicyChoice]:
-    """Who is to decide: each with its parameters. The run's own policy keeps those it had."""
+    """The policies that are to decide, each with its parameters. The run's own policy keeps those it had."""
     given: dict[str, object] = {}
     faults: list[Fault] = []
     for key, text in parse_settings(settings).items():

@@ -250,7 +250,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 class _Worker:
     """What a worker process is given at its start.
 
-    The tasks among it: a queue of numbers never fills the pipe that it goes through, so its end waits for nobody.
+    The tasks among it: a queue of numbers never fills the pipe that it goes through, so its end blocks on nothing.
     """
 
     clocks: "Array[c_double]"

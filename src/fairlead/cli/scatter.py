@@ -59,7 +59,7 @@ def scatter(
 
 
 def _axis(values: Sequence[float], cells: int) -> Callable[[float], int]:
-    """Which of so many cells a value falls into."""
+    """Which of the cells a value falls into."""
     low, high = min(values), max(values)
 
     def place(value: float) -> int:

@@ -16,11 +16,11 @@ import msgspec
 import typer
 import yaml
 
-from fairlead.app.function import device_names
 from fairlead.app.load import no_app_in, split_address
 from fairlead.app.secrets import AGENT_TOKEN
-from fairlead.app.units import bytes_of, seconds
+from fairlead.app.units import seconds
 from fairlead.cli.choices import admit_own
+from fairlead.cli.devices import chosen_devices, chosen_size
 from fairlead.cli.errors import UsageError, warn
 from fairlead.cli.ray import growth, ray_listen, ray_order, shared_certificate
 from fairlead.engine.live.callbacks.allowed import AllowList
@@ -247,9 +247,14 @@ def serve(
         raise UsageError(f"--backend must be one of {', '.join(BACKENDS)}; got {backend!r}.")
     if backend != "local" and nodes is not None:
         raise UsageError(f"--nodes describes parts of this machine; with --backend {backend}, each agent is a node.")
+    if backend == "agents" and (device or device_memory):
+        raise UsageError("--device and --device-memory are for nodes that this command makes; give them to each agent.")
     if backend != "ray" and (address is not None or ray_share or ray_reserve != "node" or ray_pip or grow):
         raise UsageError("--address, --ray-share, --ray-reserve, --ray-pip and --grow need --backend ray.")
-    ray = ray_order(address, ray_share or [], ray_reserve, ray_pip) if backend == "ray" else None
+    ray = None
+    devices, device_bytes = chosen_devices(device or []), chosen_size(device_memory, "--device-memory")
+    if backend == "ray":
+        ray = ray_order(address, ray_share or [], ray_reserve, ray_pip, devices, device_bytes)
     bounds = growth(grow or [])
     join_at = agents_listen or (_AGENTS_LISTEN if ray is None else ray_listen(ray))
     if values is not None:
@@ -271,8 +276,8 @@ def serve(
         limits=limits,
         gpus=chosen_gpus,
         nodes=None if nodes is None else nodes_text(nodes),
-        devices=chosen_devices(device or []),
-        device_memory_bytes=0 if device_memory is None else chosen_size(device_memory, "--device-memory"),
+        devices=devices,
+        device_memory_bytes=device_bytes,
         monitor=monitor,
         warms_up=not no_warm_up,
         profiled=not no_profile,
@@ -408,22 +413,6 @@ def warn_of_join(agents: socket.socket, token: Path | None, certfile: Path | Non
     how = f" --token-file {token}" if token is not None else f"    ({AGENT_TOKEN} holds the token)"
     trust = "" if certfile is None else f" --cacert {certfile}"
     typer.echo(f"Agents join with: fairlead agent --join {bound_address(agents)}{trust}{how}", err=True)
-
-
-def chosen_devices(names: Sequence[str]) -> tuple[str, ...]:
-    """The devices that `--device` names."""
-    try:
-        return device_names(names, "--device")
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def chosen_size(text: str, option: str) -> int:
-    """The bytes that an option gives."""
-    found = bytes_of(text)
-    if not found:
-        raise UsageError(f"{option} must be a size, such as 64MB; got {text!r}.")
-    return found
 
 
 def _weights(texts: Sequence[str]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from fairlead.cli.errors import UsageError
 from fairlead.cli.gateways import STATUS, find_gateway
+from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.status import AppStatus, CacheStatus, FunctionStatus, NodeStatus, Status, WorkflowStatus
 from fairlead.errors import FairleadError
 from fairlead.report.numbers import Kind, show
@@ -50,6 +51,18 @@ _CACHE_COLUMNS = {"cached": 1, "kept": 5}
 _NODE_COLUMNS = {"node": 0, "vCPUs": 0, "speed": 1, "in use": 0, "instances": 0}
 _GPU_COLUMNS = {"vGPUs": 0, "GPUs": 2}
 _GPU_USE_COLUMNS = {"GPU": 3, "GPU GB": 4}
+_DEVICE_COLUMNS = {
+    "device": 0,
+    "used": 0,
+    "of": 1,
+    "buffers": 4,
+    "hits": 0,
+    "evicted": 2,
+    "waiting": 3,
+    "runs": 2,
+    "busy": 1,
+    "restarts": 3,
+}
 _WATCHED_COLUMNS = {"busy": 0, "others": 0, "waiting": 0}
 
 
@@ -97,7 +110,35 @@ def frame(status: Status, url: str) -> RenderableType:
         parts.append(Text("No app is served."))
     for app in status.apps:
         parts += [Text(), _heading(app), _workflows(app.workflows), _functions(app.functions), _nodes(app)]
+    if status.devices:
+        parts += [Text(), _devices(status.devices)]
     return Group(*parts)
+
+
+def _devices(devices: tuple[DeviceStatus, ...]) -> "_Fitted":
+    """The devices for kernels, of all apps together."""
+    return _Fitted(
+        _DEVICE_COLUMNS,
+        [
+            (
+                f"{one.device} on {one.node}" + ("" if one.is_ready else " (starting)"),
+                _size(one.used_bytes),
+                _NONE if one.memory_bytes is None else _size(one.memory_bytes),
+                str(len(one.residents)),
+                _number(one.hit_rate, "share"),
+                f"{one.evictions:,}",
+                str(one.waiting),
+                f"{one.runs:,}",
+                f"{sum(one.device_s.values()):.1f} s",
+                str(one.restarts),
+            )
+            for one in devices
+        ],
+    )
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.1f} MB"
 
 
 def _heading(app: AppStatus) -> Text:

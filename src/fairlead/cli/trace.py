@@ -117,7 +117,7 @@ def generate_(
     functions: Annotated[int, typer.Option(metavar="N", min=1, help="How many.")] = 10_000,
     invocations: Annotated[
         int | None,
-        typer.Option(metavar="M", min=1, help="About so many calls in all.", show_default="10,000 a day per function"),
+        typer.Option(metavar="M", min=1, help="About how many calls in all.", show_default="10,000 a day per function"),
     ] = None,
     minutes: Annotated[int, typer.Option(metavar="K", min=1, help="How many, from midnight on.")] = 1440,
     seed: Seed = 0,

@@ -73,7 +73,7 @@ def simppo(
     ] = None,
     episodes: Annotated[
         int,
-        typer.Option(parser=whole_number(1), metavar="N", help="At most so many; fewer once the reward is steady."),
+        typer.Option(parser=whole_number(1), metavar="N", help="The most episodes; fewer once the reward is steady."),
     ] = 300,
     periods: Annotated[
         int, typer.Option(parser=whole_number(1), metavar="N", help="Control periods of an episode.")

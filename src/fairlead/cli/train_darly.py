@@ -30,7 +30,7 @@ Preset = Literal["published", "ours"]
 STEPS = {"published": 500, "ours": 8000}
 EPISODES = 400
 _OUT = Path("agent.safetensors")
-_SOME = 10  # progress is shown after so many steps
+_SOME = 10  # steps between two updates of the progress bar
 
 
 def darly(
@@ -217,7 +217,7 @@ def _train(plan: "Plan", preset: Preset, again: str, use: str, out: Path, *, is_
 
         def tell(reached: "Reached") -> bool:
             if reached.steps % _SOME == 0 or plan.scheduler == "any":
-                doing = f"{reached.steps:,}/{plan.requests:,}: {reached.met:.0%} met of late"
+                doing = f"{reached.steps:,}/{plan.requests:,}: {reached.met:.0%} met recently"
                 progress.reach(reached.steps / plan.requests, doing)
             return interruption.is_wished
 

@@ -1,4 +1,4 @@
-"""`fairlead warmup`: compile what is compiled when it is first used, so that nobody waits for it later."""
+"""`fairlead warmup`: compile what is compiled when it is first used, so that no later command waits for it."""
 
 import os
 import sys

@@ -88,6 +88,26 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.kaas_contention.run",
         5,
     ),
+    "kaas-cost-live": Experiment(
+        "What a device costs bursty clients: serverful, FaaS and KaaS, live on two OpenCL devices",
+        "fairlead.experiments.kaas_cost_live.run",
+        4,
+    ),
+    "kaas-deadlines": Experiment(
+        "Deadlines on workflows of CPU functions and kernels, under a cap on device memory that evicts",
+        "fairlead.experiments.kaas_deadlines.run",
+        3,
+    ),
+    "kaas-live": Experiment(
+        "KaaS live: up to 16 clients on two OpenCL devices, served, as actors, and as the simulator predicts",
+        "fairlead.experiments.kaas_live.run",
+        5,
+    ),
+    "kaas-policies-live": Experiment(
+        "The KaaS policies live on two OpenCL devices: waits, cold starts and fairness, beside the simulator",
+        "fairlead.experiments.kaas_policies_live.run",
+        5,
+    ),
     "kaas-poisson": Experiment(
         "KaaS, section 6.2: cold starts and waits of five policies at 80 % load",
         "fairlead.experiments.kaas_poisson.run",

@@ -200,8 +200,13 @@ class Provider(Protocol):
 class HasDevices(Protocol):
     """A provider whose nodes have devices for kernels."""
 
-    async def devices(self) -> Sequence[DeviceStatus]:
-        """How they stand."""
+    @property
+    def devices(self) -> Sequence[DeviceStatus]:
+        """How they stood at the last look."""
+        ...
+
+    async def look_at_devices(self) -> None:
+        """Look at them now, where that is not done by somebody else."""
         ...
 
 

@@ -18,7 +18,7 @@ from fairlead.app.manifest import Manifest, WorkflowSpec
 from fairlead.app.scenario import declared_nodes, profiles_of, scenario_of
 from fairlead.app.snapshot import Snapshot
 from fairlead.engine.live.clock import REAL, Clock
-from fairlead.engine.live.contracts import AppCode, Provider, Values
+from fairlead.engine.live.contracts import AppCode, HasDevices, Provider, Values
 from fairlead.engine.live.data import LocalValues
 from fairlead.engine.live.gateway.served import Accepted
 from fairlead.engine.live.glance import AppGlance, instances_of, nodes_of
@@ -342,9 +342,16 @@ class Host:
         """Why workflows cannot run now, as sentences; empty if all of them can."""
         return tuple(line for deployment in self._apps.values() for line in deployment.runtime.obstacles())
 
+    async def look_at_devices(self) -> None:
+        """Have the next status show how the devices for kernels stand now."""
+        provider = self._shared.provider
+        if isinstance(provider, HasDevices):
+            await provider.look_at_devices()
+
     def status(self) -> Status:
         """How it all stands."""
         obstacles = self.obstacles()
+        provider = self._shared.provider
         return Status(
             uptime_s=self._clock.now() - self._began,
             is_ready=self.is_ready and not obstacles,
@@ -352,6 +359,7 @@ class Host:
             is_draining=self.is_draining,
             apps=tuple(self._app_status(name, deployment) for name, deployment in self._apps.items()),
             state=str(self._state.resolve()),
+            devices=tuple(provider.devices) if isinstance(provider, HasDevices) else (),
         )
 
     def glance(self) -> tuple[AppGlance, ...]:

@@ -18,6 +18,8 @@ class RayOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     share: dict[str, float] = {}
     by_instance: bool = False
     pip: tuple[str, ...] = ()  # requirements of agents and instances
+    devices: tuple[str, ...] = ()  # for kernels, on every node
+    device_memory_bytes: int = 0  # cap on the memory of each
     certfile: str | None = None  # by which agents and gateway know each other; None on one machine
     keyfile: str | None = None
 

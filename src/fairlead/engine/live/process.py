@@ -278,6 +278,7 @@ def _announce(host: Host, url: str, certfile: Path | None) -> None:
             objective = "no objective" if workflow.slo_s is None else f"within {workflow.slo_s * 1000:g} ms"
             lines.append(f"  POST {url}/v1/workflows/{name}  {objective}")
     lines += _known(host)
+    lines.append(f"Dashboard {url}/")
     chosen = f" --workflow {name}" if uses.total() > 1 else ""
     load = f"fairlead load {url}{trust}{chosen} --rate 50 --duration 10s"
     lines.append(f"Watch     fairlead top --url {url}{trust}    Load  {load}")

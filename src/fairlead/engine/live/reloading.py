@@ -45,7 +45,7 @@ async def reload_on_change(host: Deploying, say: Callable[[str], None], look_s: 
             if changed and has_settled:
                 say(f"{snapshot.manifest.name}: {', '.join(changed)} changed; deploying it again")
                 tried[address] = now
-                await _deploy(host, Path(address), say)
+                await _deploy(host, snapshot.manifest.name, Path(address), say)
         await asyncio.sleep(look_s)
 
 
@@ -70,10 +70,10 @@ def _stamps(paths: Iterable[Path]) -> Stamps:
     return found
 
 
-async def _deploy(host: Deploying, path: Path, say: Callable[[str], None]) -> None:
+async def _deploy(host: Deploying, app: str, path: Path, say: Callable[[str], None]) -> None:
     try:
         await host.deploy(path, replace=True)
     except FairleadError as error:
-        say(f"the changed app cannot be served, so the former version still is: {error}")
+        say(f"{app}: the new version cannot be served, so the former one still is: {error}")
     else:
-        say("the changed app is served")
+        say(f"{app}: the new version is served")

@@ -179,7 +179,9 @@ class Runtime:
         self._scaling = None if scaler is None else ScalingWatch(self.controller, scaler, record, log)
         self._pool = WarmPool(manifest, self.controller, self.order, log, clock)
         self._warms_up = warms_up and manifest.warm_up
-        self._warm_up = WarmUp(manifest, self.controller, instances, self._pool, log, self.lost, self._resize, clock)
+        self._warm_up = WarmUp(
+            manifest, self.controller, instances, self._pool, log, self.lost, self._resize, self.order, clock
+        )
         self._obstacles = Obstacles(manifest, self.controller, self._pool)
         self._act: dict[type, Callable[..., None]] = {
             fx.StartInstance: self._start_instance,

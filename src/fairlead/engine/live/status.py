@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from fairlead.engine.live.gpus import shared
+from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.model import Device
 
 
@@ -179,3 +180,4 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     is_draining: bool
     apps: tuple[AppStatus, ...]
     state: str | None = None  # the state folder, on the machine of the gateway
+    devices: tuple[DeviceStatus, ...] = ()  # that run kernels

@@ -19,10 +19,13 @@ from fairlead.engine.live.pool import WarmPool
 from fairlead.engine.live.trial import EACH_S, TOTAL_S, try_out
 from fairlead.engine.live.values import Result, Value
 from fairlead.model import Configuration
+from fairlead.policy.base import Warm
 from fairlead.profile import Row
 
 LIMIT_S = 30.0
 """How long the examples of one app may take together, trials included."""
+
+_LOOK_S = 0.005  # between two looks at a kernel that is loaded
 
 Resize = Callable[[int, float], None]
 """Gives an instance this many vCPUs."""
@@ -39,6 +42,7 @@ class WarmUp:
         log: Told of examples that fail; an app whose example fails is served nevertheless.
         lost: Told of an instance that had to be stopped.
         resize: Resizes an instance.
+        order: Has an instance started.
         clock: Where instants come from.
     """
 
@@ -51,6 +55,7 @@ class WarmUp:
         log: Callable[[str], None],
         lost: Callable[[int, str], None],
         resize: Resize,
+        order: Callable[[Warm], None],
         clock: Clock,
     ) -> None:
         self._manifest = manifest
@@ -60,6 +65,7 @@ class WarmUp:
         self._lost = lost
         self._controller = controller
         self._resize = resize
+        self._order = order
         self._now = clock.now
         self.runs: dict[str, int] = {}  # by function that was tried out: how often it ran for that
         self._next_batch = -1
@@ -150,8 +156,23 @@ class WarmUp:
                     waiting.set_exception(UnmeasurableError(error))
 
     async def _call(self, function: str, stage: str, argument: Value) -> Result:
-        """One invocation on the first instance of a function that is ready."""
+        """One invocation on the first instance of a function that is ready; one of a kernel is started for it."""
+        if not self._pool.ready_instances(function) and self._controller.scenario.functions[function].buffers:
+            await self._load(function)
         return (await self._run(self._first(function), [stage], [argument]))[0]
+
+    async def _load(self, function: str) -> None:
+        """Have a kernel compiled and loaded on one device, so that its first request finds it compiled."""
+        view = self._controller.view
+        configuration = view.profile(function).cheapest()
+        node = view.place(function, configuration, "fresh", evicts=True)
+        if node is not None:
+            self._order(Warm(function, configuration, node))
+        while node is not None and not self._pool.ready_instances(function):
+            error = self._pool.failing().get(function)
+            if error is not None:
+                raise UnmeasurableError(error)
+            await asyncio.sleep(_LOOK_S)
 
     def _first(self, function: str) -> int:
         instances = self._pool.ready_instances(function)

@@ -211,7 +211,7 @@ class Drafting:
         best: Booking | None = None
         is_growing = self._calendar.is_growing and way.has_seats
         cold_s = 0.0 if is_growing else way.cold_s
-        if way.has_seats:
+        if way.has_seats and not way.may_be_evicted:
             # While it grows, whether one more is needed depends on slots that are too late as well.
             best = self._on_seats(way, run_s, ready, now, inputs, only, inf if is_growing else latest)
             if best is not None and best.end <= ready + cold_s + run_s:

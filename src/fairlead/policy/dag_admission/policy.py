@@ -23,6 +23,8 @@ feasible one is booked, and the request is refused at once if there is none.
   nothing, one request at a time is admitted on declared durations, to learn from. Costs are means with a margin for
   their spread; until enough was observed, declared means without one.
 * What is planned behind a run that is late waits for it; a request that cannot be in time any more is dropped.
+* Where the constants of all kernels exceed a device's memory, every run of a kernel is booked with its load. One that
+  finds its constants there ends sooner, and what follows is moved up.
 * Placements that are too slow by safe durations are left out before the sample is taken, unless all are.
 * A refused request is rehearsed as if instances started at once; those with which it would have been in time are
   started for the requests that follow. The report loads a placement when a request needs it.
@@ -322,6 +324,8 @@ class DagAdmission(Policy):
             is_fresh = seat is None and any(other.way.function == way.function for other in claims)
             if is_fresh and booking.start > now and any(other.free_at > now for other in claims):
                 return  # what is said to fit may be the instance that still starts, which is not for this run
+            if is_fresh and not view.fits(way.function, way.configuration, place.name, booking.device, is_fresh=True):
+                return
             is_warm = not is_fresh and view.is_warm(way.function, way.configuration, place.name, booking.device)
         # A run on an instance that has kept its slice takes nothing more, so no other has to make way.
         may_evict = bool(place.seats) and not (is_warm and way.keeps_slice and _are_alike(place, way))

@@ -6,7 +6,7 @@ are planned for in full (every arm, the greatest number of items), and what turn
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 
 from fairlead.model import Configuration, Function, Workflow
 from fairlead.planning.feasibility import could_run
@@ -23,7 +23,8 @@ class Way:
 
     `larger` holds the ways with the same share and a larger batch, the next larger first. `has_seats` tells whether
     it is worth knowing what is warm: a cold start takes time, and an instance outlives its run. `share` is which part
-    of all vCPUs and of all vGPUs of the kind a run uses, `node_share` the greater part of one node.
+    of all vCPUs and of all vGPUs of the kind a run uses, `node_share` the greater part of one node. The buffers of a
+    kernel that `may_be_evicted` are not counted on: others may need their room before the run.
     """
 
     def __init__(self, function: Function, configuration: Configuration, kind: str, site: Site) -> None:
@@ -38,6 +39,7 @@ class Way:
         self.larger: tuple[Way, ...] = ()
         self._holding: dict[int, Way | None] = {}  # by number of members
         self.has_seats = self.cold_s > 0 and function.keep_alive_s > 0
+        self.may_be_evicted = bool(function.constant_mb) and _exceed_memory(site, kind)
         vcpus, vgpus = milli(configuration.vcpus), milli(configuration.vgpus)
         memory = mebi(configuration.memory_gb or function.memory_gb)
         self.is_weightless = vgpus == 0 and memory == 0 and not self.keeps_slice
@@ -118,6 +120,15 @@ def ways_of(function: Function, site: Site) -> tuple[Way, ...]:
             if configuration.batch == least:
                 found.append(way)
     return tuple(found)
+
+
+def _exceed_memory(site: Site, kind: str) -> bool:
+    """Whether some device of a kind cannot hold the constants of all kernels beside the largest run."""
+    kernels = [function for function in site.functions.values() if function.buffers]
+    constants_gb = sum(ceil(b.size_mb) for f in kernels for b in f.buffers if b.kind == "constant") / 1024
+    most_gb = max([f.footprint_gb - ceil(f.constant_mb) / 1024 for f in kernels], default=0.0)
+    devices = [device for node in site.cluster.nodes if node.kind == kind for device in node.devices]
+    return any(constants_gb + most_gb > device.usable_gb for device in devices)
 
 
 def _share(configuration: Configuration) -> tuple[float, float, float]:

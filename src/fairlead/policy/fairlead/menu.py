@@ -117,6 +117,7 @@ class Menu:
         self.version = 0  # of its times, one more whenever they change
         self.ran_s = 0.0  # how long a run has taken per member of its batch, on average; 0 before the first
         self.wait_s = 0.0  # how long runs have waited for a place, on average
+        self._loads = 0.0  # of a kernel: the share of runs that had to load what was not on their device
         self.transfer_s = function.output_mb * 8e-3 / cluster.bandwidth_gbps
         self._supply, self._price, self._estimate = supply, cluster.price, estimate
         self.options: list[tuple[Configuration, str]] = [
@@ -206,10 +207,12 @@ class Menu:
         """Note that an option was started, so that its time will be observed."""
         self._runs[option] = self._runs.get(option, 0) + 1
 
-    def ended(self, seconds: float, members: int) -> None:
-        """Note how long a batch took, and how many were in it."""
+    def ended(self, seconds: float, members: int, *, is_cold: bool) -> None:
+        """Note how long a batch took, how many were in it, and whether its instance was started for it."""
         each_s = seconds / members
         self.ran_s = each_s if self.ran_s == 0 else self.ran_s + _FOLLOW * (each_s - self.ran_s)
+        if self.function.buffers:
+            self._loads += _FOLLOW * (is_cold - self._loads)
 
     def _set_cold(self) -> None:
         cold_s = self._declared_cold_s * self._cold_factor
@@ -249,17 +252,18 @@ class Menu:
             others[known] = False
             self._believed_s[others] = self._declared_s[others] * factor
         is_same = before == (self._believed_s.tobytes(), self._spread.tobytes())
-        if not is_same or self._derived_for != (self.safety, self._run_cold_s):
+        if not is_same or self._derived_for != (self.safety, self._run_cold_s, self._loads):
             self._derive()
 
     def _derive(self) -> None:
         self.version += 1
-        self._derived_for = self.safety, self._run_cold_s
+        self._derived_for = self.safety, self._run_cold_s, self._loads
         self.mean_s: Reals = self._believed_s + self._estimate.overhead_s + self._run_cold_s
         self.upper_s: Reals = self.mean_s * (1 + self.safety * (self._spread - 1))
         self.fastest_s = float(self.mean_s.min()) if len(self) else inf
         self.slowest_s = float(self.upper_s.max()) if len(self) else inf
-        self.use: Reals = self.holding * (self.mean_s / self.batch)[:, None]  # resource-seconds per invocation
+        held_s = self.mean_s + self._loads * self.cold_s  # a kernel has its device while it loads
+        self.use: Reals = self.holding * (held_s / self.batch)[:, None]  # resource-seconds per invocation
         billed_s = self.mean_s if self._price.bill_cold_start else self.mean_s - self._run_cold_s
         self.usd: Reals = self.usd_per_s * billed_s  # of the whole batch
         self.means_s: list[float] = self.mean_s.tolist()  # the same by option, for decisions

@@ -153,7 +153,7 @@ class Fairlead(Policy):
         self._ground.use(run.node, max(0.0, self._ground.busy.get(run.node, 0.0) - run.part))
         if record.outcome == "done":
             took_s = record.end - record.start - record.cold_s - record.transfer_s
-            run.menu.ended(took_s, record.batch_size)
+            run.menu.ended(took_s, record.batch_size, is_cold=record.cold_s > 0)
             self._ground.observe(run.node, run.menu, run.others, took_s / max(run.expected_s, 1e-9))
 
     def _step(self, invocation: Invocation) -> Step:
@@ -217,7 +217,7 @@ class Fairlead(Policy):
             if line.size:
                 if not self._is_clean(view, line, now):
                     yield from self._clean(view, line)
-                self._enlist(line, heads, now)
+                self._enlist(view, line, heads)
         while heads and not (is_sampled and self._ground.is_full):
             *_, name, head = heappop(heads)
             line = self._lines[name]
@@ -229,13 +229,15 @@ class Fairlead(Policy):
             if has_started and line.size:
                 if not self._is_clean(view, line, now):
                     yield from self._clean(view, line)
-                self._enlist(line, heads, now)
+                self._enlist(view, line, heads)
 
-    def _enlist(self, line: Line, heads: list[_Head], now: float) -> None:
+    def _enlist(self, view: View, line: Line, heads: list[_Head]) -> None:
         """Put a line among those to be served, unless nothing can be started for its first."""
-        if line.size and not line.is_stuck(self._epoch) and not line.is_held(now):
+        if line.size and not line.is_stuck(self._epoch) and not line.is_held(view.now):
             head = line.first()
-            can_fill, laxity_s = self._urgency(now, line, head)
+            can_fill, laxity_s = self._urgency(view.now, line, head)
+            if line.menu.function.buffers and not can_fill:
+                can_fill = self._can_wait(view, line, head, laxity_s)
             heappush(heads, (can_fill, laxity_s, head.ready, line.name, head.id))
 
     def _urgency(self, now: float, line: Line, head: Invocation) -> tuple[bool, float]:
@@ -250,6 +252,14 @@ class Fairlead(Policy):
             return can_fill, left_s - step.last_call_s(limit)  # how long until it would be dropped
         run_s = line.menu.uppers_s[options[0]] if options else line.menu.fastest_s
         return can_fill, line.first_key() - now - run_s
+
+    def _can_wait(self, view: View, line: Line, head: Invocation, laxity_s: float) -> bool:
+        """Whether a kernel would have to be loaded, and has time for one run of another that is loaded already."""
+        menu, option = line.menu, line.step.option
+        if not menu.cold_s + menu.uppers_s[option] < laxity_s < inf:
+            return False
+        left_s = head.deadline - view.now - line.step.rest_s
+        return self._ground.find(view, menu, option, is_warm=True, evicts=True, left_s=left_s) is None
 
     def _is_rescued(self, step: Step) -> bool:
         """Whether a line comes before it would be dropped: while nearly all can be answered, or if it is starved."""

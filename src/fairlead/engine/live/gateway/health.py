@@ -65,11 +65,13 @@ async def ready(gateway: "Gateway", exchange: Exchange) -> Reply:
 
 async def metrics(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Counts in Prometheus's text form."""
+    await gateway.host.look_at_devices()
     return Reply(200, gateway.meter.text(), content_type=b"text/plain; version=0.0.4; charset=utf-8")
 
 
 async def status(gateway: "Gateway", exchange: Exchange) -> Reply:
     """How everything stands."""
+    await gateway.host.look_at_devices()
     return json_reply(gateway.host.status())
 
 

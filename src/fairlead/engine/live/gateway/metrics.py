@@ -25,6 +25,7 @@ from fairlead.engine.live.gateway.runner import Runner
 from fairlead.engine.live.gateway.tallies import Tallies
 from fairlead.engine.live.gateway.version import VERSION
 from fairlead.engine.live.journal import JournalStats
+from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.status import AppStatus, Status
 from fairlead.monitor import COUNTERS
 
@@ -178,6 +179,7 @@ def _of_status(status: Status) -> Iterator[Metric]:
     yield from _of_caches(status.apps)
     yield from _of_nodes(status.apps)
     yield from _of_gpus(status.apps)
+    yield from _of_devices(status.devices)
 
 
 def _of_nodes(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
@@ -226,6 +228,41 @@ def _of_gpus(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:
                 _add(memory, label, gpu.memory_bytes)
                 _add(busy, label, gpu.utilisation)
     yield from (offered, used, share, memory, busy)
+
+
+def _of_devices(devices: tuple[DeviceStatus, ...]) -> Iterator[Metric]:
+    labels = ("node", "device")
+    up = GaugeMetricFamily("fairlead_device_ready", "1 if the executor of a device runs kernels.", labels=labels)
+    used = GaugeMetricFamily("fairlead_device_memory_used_bytes", "Memory that buffers take.", labels=labels)
+    whole = GaugeMetricFamily("fairlead_device_memory_bytes", "Memory that buffers may take.", labels=labels)
+    residents = GaugeMetricFamily("fairlead_device_resident_buffers", "Constants on the device.", labels=labels)
+    waiting = GaugeMetricFamily("fairlead_device_waiting", "Runs at the executor.", labels=labels)
+    hits = CounterMetricFamily("fairlead_device_hits", "Constants that were there when needed.", labels=labels)
+    misses = CounterMetricFamily("fairlead_device_misses", "Constants that were loaded.", labels=(*labels, "kind"))
+    evictions = CounterMetricFamily("fairlead_device_evictions", "Constants that made room.", labels=labels)
+    moved = CounterMetricFamily("fairlead_device_moved_bytes", "Copied to or from it.", labels=(*labels, "what"))
+    runs = CounterMetricFamily("fairlead_device_runs", "Runs of kernels.", labels=labels)
+    restarts = CounterMetricFamily("fairlead_device_restarts", "Of its executor.", labels=labels)
+    busy = CounterMetricFamily("fairlead_device_seconds", "Time that kernels ran, by app.", labels=(*labels, "app"))
+    for one in devices:
+        label = (one.node, one.device)
+        up.add_metric(label, one.is_ready)
+        used.add_metric(label, one.used_bytes)
+        _add(whole, label, one.memory_bytes)
+        residents.add_metric(label, len(one.residents))
+        waiting.add_metric(label, one.waiting)
+        hits.add_metric(label, one.hits)
+        misses.add_metric((*label, "compulsory"), one.compulsory_misses)
+        misses.add_metric((*label, "capacity"), one.capacity_misses)
+        evictions.add_metric(label, one.evictions)
+        for what, size in (("loaded", one.loaded_bytes), ("input", one.input_bytes), ("output", one.output_bytes)):
+            moved.add_metric((*label, what), size)
+        runs.add_metric(label, one.runs)
+        restarts.add_metric(label, one.restarts)
+        for app, seconds in one.device_s.items():
+            busy.add_metric((*label, app), seconds)
+    if devices:
+        yield from (up, used, whole, residents, waiting, hits, misses, evictions, moved, runs, restarts, busy)
 
 
 def _of_workflows(apps: tuple[AppStatus, ...]) -> Iterator[Metric]:

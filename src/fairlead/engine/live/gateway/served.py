@@ -111,6 +111,10 @@ class Served(Protocol):
         """All nodes, each with its state: up, moving, draining or leaving."""
         ...
 
+    async def look_at_devices(self) -> None:
+        """Have the next status show how the devices for kernels stand now."""
+        ...
+
     def status(self) -> Status:
         """How it all stands."""
         ...

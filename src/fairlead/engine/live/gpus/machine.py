@@ -43,7 +43,7 @@ class MachineGpus:
         self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._answered_at = monotonic()
-        self._silence_s = _SILENCE_S
+        self.silence_s = _SILENCE_S
 
     @classmethod
     def find(cls, choice: GpuChoice) -> "MachineGpus":
@@ -118,7 +118,7 @@ class MachineGpus:
         self._answered_at = monotonic()
         self._thread = threading.Thread(target=self._watch, args=(self._nvml, loop), daemon=True, name="gpus")
         self._thread.start()
-        self._timer = loop.call_later(self._silence_s, self._look, loop)
+        self._timer = loop.call_later(self.silence_s, self._look, loop)
 
     def close(self) -> None:
         """Watch no more. A thread that the driver holds is left behind."""
@@ -148,7 +148,7 @@ class MachineGpus:
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Whether NVML still answers."""
         silence_s = monotonic() - self._answered_at
-        if silence_s >= self._silence_s:
+        if silence_s >= self.silence_s:
             self._settle(
                 {
                     gpu.uuid: f"the NVIDIA driver has not answered for {silence_s:.0f} s"

@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 
 from fairlead.app.scenario import KERNEL_LOAD_LIMIT_S
@@ -13,14 +14,14 @@ from fairlead.app.secrets import SECRETS
 from fairlead.engine.live.kernels.status import DeviceStatus, Resident
 from fairlead.kaas.errors import DeviceLostError, KernelError
 from fairlead.kaas.executor import Executor, ExecutorSettings
-from fairlead.kaas.request import Answer, Request
+from fairlead.kaas.request import Answer, Request, Status
 from fairlead.kaas.values import Values
 from fairlead.model import Device
 
 Gone = Callable[[Sequence[str] | None], None]
 """Told which keys of a tenant are not on a device any more; None for all."""
 
-_STATUS_LIMIT_S = 0.5
+_LOOK_LIMIT_S = 0.5
 _MOST_RESIDENTS = 100  # that a status lists
 
 
@@ -41,7 +42,7 @@ class LiveDevice:
         self.device = device
         self.values = Values(folder / "values")
         self._log = log
-        memory_bytes = 0 if device.memory_gb == float("inf") else int(device.memory_gb * 2**30)
+        memory_bytes = 0 if device.memory_gb == inf else int(device.memory_gb * 2**30)
         settings = ExecutorSettings(
             device=device.name,
             memory_bytes=memory_bytes,
@@ -54,8 +55,7 @@ class LiveDevice:
         self._executor: Executor | None = None
         self._opening: asyncio.Task[Executor] | None = None
         self._told: defaultdict[str, list[Gone]] = defaultdict(list)  # by tenant
-        self._tenants: set[str] = set()
-        self._restarts = 0
+        self._seen: Status | None = None
 
     async def load(self, request: Request) -> Answer:
         """Compile a graph and load its constants. KernelError if that fails."""
@@ -84,47 +84,50 @@ class LiveDevice:
             with suppress(KernelError):
                 await self._executor.forget(tenant)
 
-    async def status(self) -> DeviceStatus:
-        """How it stands; without the memory where it cannot tell now."""
-        executor, found = self._executor, None
-        if executor is not None and executor.ready is not None:
-            with suppress(KernelError, TimeoutError):
-                async with asyncio.timeout(_STATUS_LIMIT_S):
-                    found = await executor.status()
+    @property
+    def status(self) -> DeviceStatus:
+        """How it stood at the last look."""
         whole = self.device.memory_gb
-        base = DeviceStatus(
+        executor, found = self._executor, self._seen
+        if executor is None or found is None:
+            return DeviceStatus(
+                node=self.node,
+                index=self.index,
+                device=self.device.name,
+                memory_bytes=None if whole == inf else int(whole * 2**30),
+            )
+        counts = found.counts
+        return DeviceStatus(
             node=self.node,
             index=self.index,
             device=self.device.name,
-            is_ready=executor is None or executor.ready is not None,
-            memory_bytes=None if whole == float("inf") else int(whole * 2**30),
-            restarts=0 if executor is None else executor.restarts,
-        )
-        if found is None:
-            return base
-        return DeviceStatus(
-            node=base.node,
-            index=base.index,
-            device=base.device,
             name=found.name,
-            is_ready=True,
-            memory_bytes=found.memory_bytes if whole < float("inf") else None,
+            is_ready=executor.ready is not None,
+            memory_bytes=found.memory_bytes if whole < inf else None,
             used_bytes=found.used_bytes,
             peak_bytes=found.peak_bytes,
             residents=tuple(Resident(r.tenant, r.key, r.size) for r in found.residents[:_MOST_RESIDENTS]),
-            hits=found.counts.hits,
-            compulsory_misses=found.counts.compulsory_misses,
-            capacity_misses=found.counts.capacity_misses,
-            evictions=found.counts.evictions,
-            compiled=found.counts.compiled,
-            loaded_bytes=found.counts.loaded_bytes,
-            input_bytes=found.counts.input_bytes,
-            output_bytes=found.counts.output_bytes,
+            hits=counts.hits,
+            compulsory_misses=counts.compulsory_misses,
+            capacity_misses=counts.capacity_misses,
+            evictions=counts.evictions,
+            compiled=counts.compiled,
+            loaded_bytes=counts.loaded_bytes,
+            input_bytes=counts.input_bytes,
+            output_bytes=counts.output_bytes,
             runs=found.answered,
             waiting=found.waiting,
-            restarts=found.restarts,
+            restarts=executor.restarts,
             device_s=found.device_s,
         )
+
+    async def look(self) -> None:
+        """See how it stands; what its process says last, where that is busy or being started."""
+        executor = self._executor
+        if executor is not None and executor.ready is not None:
+            with suppress(KernelError, TimeoutError):
+                async with asyncio.timeout(_LOOK_LIMIT_S):
+                    self._seen = await executor.status()
 
     async def close(self) -> None:
         """End its executor."""

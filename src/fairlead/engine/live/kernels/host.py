@@ -80,9 +80,14 @@ class KernelHost:
         if instance is not None:
             instance.stop(grace_s, reason)
 
-    async def status(self) -> tuple[DeviceStatus, ...]:
-        """How the devices stand."""
-        return tuple(await asyncio.gather(*(device.status() for device in self._devices.values())))
+    @property
+    def devices(self) -> tuple[DeviceStatus, ...]:
+        """How the devices stood at the last look."""
+        return tuple(device.status for device in self._devices.values())
+
+    async def look(self) -> None:
+        """Look at the devices."""
+        await asyncio.gather(*(device.look() for device in self._devices.values()))
 
     async def close(self) -> None:
         """End everything."""

@@ -7,12 +7,13 @@ values says `Read` again and again. The version of these messages is part of the
 import msgspec
 
 from fairlead.engine.live.contracts import Exit, InstanceSpec
+from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links.messages import Attach, Read, Refused
 from fairlead.engine.live.objects import Place
 from fairlead.model import Node
 
-MOST_CODE_BYTES = 1 << 26
+MOST_CODE_BYTES = 1 << 28
 """Size limit of an app's code."""
 
 
@@ -147,9 +148,10 @@ class ResizeRefused(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Beating(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """The agent is alive; what its instances have used, where that has changed."""
+    """The agent is alive; what its instances have used, and how its devices stand, where that has changed."""
 
     usage: dict[str, Usage] = {}
+    devices: tuple[DeviceStatus, ...] | None = None
 
 
 class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=6):
@@ -192,9 +194,16 @@ class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=11):
     lines: bytes
 
 
+class Evicted(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """These constants of a kernel are not on the device of this instance any more."""
+
+    key: str
+    buffers: tuple[str, ...]
+
+
 First = Hello | Attach | Read
 ToAgent = Welcome | Refused | Start | Stop | Resize | Beat | Piece | Release | Forget | Share | Bring | Leave
-FromAgent = Gone | ResizeRefused | Beating | Fetch | Said | Changed | Shared | Brought | Wrote
+FromAgent = Gone | ResizeRefused | Beating | Fetch | Said | Changed | Shared | Brought | Wrote | Evicted
 
 first: msgspec.msgpack.Decoder[First] = msgspec.msgpack.Decoder(First)
 to_agent: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(ToAgent)

@@ -17,14 +17,19 @@ import msgspec
 
 from fairlead.engine.live.contracts import Exit, InstanceSpec
 from fairlead.engine.live.gpus import GpuChoice, MachineGpus, offered
+from fairlead.engine.live.kernels.dialled import DialledKernel
+from fairlead.engine.live.kernels.host import KernelHost
+from fairlead.engine.live.kernels.instance import KernelInstance
+from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links import control
-from fairlead.engine.live.links.address import Address, bound_address
+from fairlead.engine.live.links.address import Address, bound_address, parse_address
 from fairlead.engine.live.links.backoff import delays_s
 from fairlead.engine.live.links.caller import call
 from fairlead.engine.live.links.greeting import GreetingError, RefusedError, agent_credential, instance_credential
 from fairlead.engine.live.links.hub import Hub
 from fairlead.engine.live.links.messages import MOST_CONTROL_BYTES, Refused, pack
+from fairlead.engine.live.links.reading import Reader
 from fairlead.engine.live.links.stream import Stream
 from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
 from fairlead.engine.live.logs.folder import LOGS, LogFolder
@@ -33,6 +38,7 @@ from fairlead.engine.live.node.agent import NodeAgent
 from fairlead.engine.live.node.code import CodeFolder
 from fairlead.engine.live.node.passing import Passing
 from fairlead.engine.live.store import Store
+from fairlead.engine.live.values import Reference
 from fairlead.engine.live.wire import Begin, Dial, frame
 from fairlead.model import Node
 
@@ -41,6 +47,7 @@ Log = Callable[[str], None]
 _WELCOME_LIMIT_S = 10.0
 _MOST_UNSENT = 1 << 20  # bytes on the connection, beyond which lines of instances wait
 _USAGE_EVERY = 4  # beats
+_LOOK_S = 1.0  # between two looks at the devices
 
 
 class AgentOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,12 +97,18 @@ class AgentService:
         self._store.home = f"@{order.node.name}@{self._address}"
         self._hub = Hub(order.token, served, log, self._store)
         self._node = order.node
-        logs = LogFolder(order.folder / LOGS, order.log_bytes)
-        self._agent = NodeAgent(self._ended, limits=order.limits, logs=logs)
-        self._forwarder = Forwarder(LogFolder(logs.path, logs.most_bytes), order.node.name, self._forward)
+        self._logs = LogFolder(order.folder / LOGS, order.log_bytes)
+        self._agent = NodeAgent(self._ended, limits=order.limits, logs=self._logs)
+        self._forwarder = Forwarder(LogFolder(self._logs.path, self._logs.most_bytes), order.node.name, self._forward)
         self._code = CodeFolder(order.folder / "code", lambda fetch: self._say(fetch))
         self._passing = Passing(self._store, lambda message: self._say(message))
+        self._store.elsewhere = self._fetch
+        self._reader = Reader(self._credential, client_context(order.tls))
+        self._kernels = KernelHost(order.folder / "kernels", self._store, self._kernel_ended, self._evicted, log)
+        self._devices: tuple[DeviceStatus, ...] = ()
+        self._dialling: set[asyncio.Task[None]] = set()
         self._specs: dict[str, InstanceSpec] = {}  # of instances that run, or wait for their code
+        self._connections: dict[str, DialledKernel] = {}  # of kernels
         self._leashes: dict[str, socket.socket] = {}
         self._errors: dict[str, str] = {}  # by instance that is stopped: why
         self._stream: Stream | None = None
@@ -113,28 +126,34 @@ class AgentService:
         gpus = await asyncio.to_thread(_gpus, self._order)
         for line in gpus.lines if gpus.devices or self._order.node.devices else ():
             self._log(line)
-        self._agent = NodeAgent(self._ended, limits=self._order.limits, gpus=gpus, changed=self._changed)
+        self._agent = NodeAgent(
+            self._ended, limits=self._order.limits, gpus=gpus, changed=self._changed, logs=self._logs
+        )
         others = (device for device in self._order.node.devices if device.serves == "kernels")
         self._node = msgspec.structs.replace(self._order.node, devices=(*gpus.devices, *others))
         self._agent.add([self._node])
+        self._kernels.add([self._node])
         serving = self._loop.create_task(self._serve())
         stopping = self._loop.create_task(stop.wait())
         leaving = self._loop.create_task(self._left.wait())
         forwarding = self._loop.create_task(self._forwarder.run())
+        looking = self._loop.create_task(self._look_at_devices())
         try:
             await asyncio.wait((serving, stopping, leaving), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
                 serving.result()
         finally:
-            tasks = (serving, stopping, leaving, forwarding)
+            tasks = (serving, stopping, leaving, forwarding, looking, *self._dialling)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._stream is not None:
                 self._stream.close()
             await self._passing.close()
+            await self._kernels.close()
             await self._agent.close()
             await self._hub.close()
+            self._reader.close()
             self._store.close()
 
     # --- the connection --------------------------------------------------------------------------------------------
@@ -205,7 +224,8 @@ class AgentService:
             self._stream = None
             self._code.reset()
             for key in [key for key in self._specs if not self._agent.has(key)]:
-                del self._specs[key]  # it waited for its code
+                del self._specs[key]  # it waited for its code, or is a kernel's, which holds nothing
+                self._kernels.stop(key, 0.0)
             stream.abort()
 
     async def _beat(self, stream: Stream, ended: "asyncio.Future[str]") -> str:
@@ -214,11 +234,13 @@ class AgentService:
         beats = 0
         while not ended.done():
             usage: dict[str, Usage] = {}
+            devices = None
             if beats % _USAGE_EVERY == 0:
                 now = {key: self._agent.usage(key) for key in self._specs}
                 usage = {key: used for key, used in now.items() if self._told.get(key) != used}
                 self._told = now
-            stream.send(pack(control.Beating(usage)))
+                devices = self._devices or None
+            stream.send(pack(control.Beating(usage, devices)))
             beats += 1
             due = self._loop.time() + self._welcome.beat_s
             await asyncio.wait((ended,), timeout=self._welcome.beat_s)
@@ -303,6 +325,11 @@ class AgentService:
             self._give_up(spec.key, code)
             return
         assert self._welcome is not None
+        if spec.is_kernel:
+            task = self._loop.create_task(self._start_kernel(spec, code, self._welcome.adoption_s))
+            self._dialling.add(task)
+            task.add_done_callback(self._dialling.discard)
+            return
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
@@ -332,6 +359,9 @@ class AgentService:
         key = order.key
         if key not in self._specs:
             return
+        if self._kernels.has(key):
+            self._kernels.stop(key, order.grace_s, order.error or "it was stopped")
+            return
         if not self._agent.has(key):
             self._give_up(key, "it was stopped before it started")
             return
@@ -345,6 +375,53 @@ class AgentService:
         if spec is not None:
             self._specs[order.key] = msgspec.structs.replace(spec, vcpus=order.vcpus)
             self._agent.resize(order.key, order.vcpus)
+
+    async def _start_kernel(self, spec: InstanceSpec, code: Path, limit_s: float) -> None:
+        """Dial the gateway for an instance of a kernel, and start it."""
+        key = spec.key
+        dialled = DialledKernel(
+            key,
+            lambda batch: None if instance is None else instance.run(batch),
+            lambda reason: self._kernels.stop(key, 0.0, reason),
+        )
+        instance: KernelInstance | None = None
+        try:
+            await dialled.open(self._order.join, instance_credential(self._order.token, key), self._tls, limit_s)
+        except (OSError, GreetingError) as error:
+            if key in self._specs:
+                self._give_up(key, f"its gateway cannot be reached: {error}")
+            return
+        if key not in self._specs:
+            dialled.close()
+            return
+        self._connections[key] = dialled
+        instance = self._kernels.start(spec, code, dialled.say)
+
+    def _kernel_ended(self, spec: InstanceSpec, how: Exit) -> None:
+        connection = self._connections.pop(spec.key, None)
+        if connection is not None:
+            connection.close()
+        if self._specs.pop(spec.key, None) is not None:
+            self._say(control.Gone(spec.key, how))
+
+    def _evicted(self, key: str, buffers: tuple[str, ...]) -> None:
+        self._say(control.Evicted(key, buffers))
+
+    def _fetch(self, wanted: Reference) -> bytearray:
+        """The bytes of a value that another node or the gateway holds. Blocks. Raises LostValueError."""
+        address = self._order.join
+        if wanted.address:
+            address = parse_address(wanted.address)
+        elif self._tls is not None and not address.path:
+            address = msgspec.structs.replace(address, is_tls=True)
+        return self._reader.fetch(address, wanted.name, wanted.size, wanted.node)
+
+    async def _look_at_devices(self) -> None:
+        """Keep an account of the devices, which the gateway is told with every few beats."""
+        while self._order.node.devices:
+            await self._kernels.look()
+            self._devices = self._kernels.devices
+            await asyncio.sleep(_LOOK_S)
 
     def _give_up(self, key: str, error: str) -> None:
         """An instance ends before it had a process."""

@@ -21,6 +21,7 @@ from time import time
 import msgspec
 
 from fairlead.engine.live.contracts import LEFT, Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
+from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links import control
 from fairlead.engine.live.links.address import bound_address, parse_address
@@ -48,6 +49,7 @@ _MOST_VCPUS = 1e6  # of a node, also vGPUs; sums of thousandths must stay exact
 _MOST_GB = 1e9
 _MOST_KIND = 100
 _MOST_NODE = 64
+_MOST_DEVICES = 1024  # of a node
 _MOST_TEXT = 2000
 _MOST_OUTPUT = 20_000
 _MOST_FETCHES = 256  # pieces of code that an agent may wait for: an honest one asks for one piece of each app
@@ -87,6 +89,7 @@ class _Agent:
         self.heard_at = heard_at
         self.leftover: set[str] = set()  # keys of instances of an earlier connection that have not ended yet
         self.has_joined = False
+        self.devices: tuple[DeviceStatus, ...] = ()
         self.to_release: list[str] = []
         self.fetches: deque[control.Fetch] = deque()
 
@@ -281,6 +284,14 @@ class AgentProvider:
         instance = self._instances.get(key)
         return -1 if instance is None else instance.pid
 
+    @property
+    def devices(self) -> Sequence[DeviceStatus]:
+        """What agents said last of the devices of their nodes, at most two seconds ago."""
+        return [device for agent in self._agents.values() for device in agent.devices]
+
+    async def look_at_devices(self) -> None:
+        """Agents look by themselves."""
+
     def places(self) -> Sequence[Place]:
         """Its nodes are elsewhere."""
         return ()
@@ -414,6 +425,13 @@ class AgentProvider:
                 instance = self._instances.get(key)
                 if instance is not None and instance.spec.node == agent.node.name:
                     instance.usage = usage
+            if message.devices is not None:
+                agent.devices = tuple(
+                    msgspec.structs.replace(each, node=agent.node.name) for each in message.devices[:_MOST_DEVICES]
+                )
+        elif isinstance(message, control.Evicted):
+            if self._agent_of(message.key) is agent and self._reports is not None:
+                self._reports.evicted(message.key, message.buffers)
         elif isinstance(message, control.Gone):
             self._gone(agent, message.key, message.how)
         elif isinstance(message, control.ResizeRefused):

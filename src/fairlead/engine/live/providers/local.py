@@ -98,9 +98,15 @@ class LocalProvider:
         self.agent.add(nodes)
         self._use_devices(nodes)
 
-    async def devices(self) -> Sequence[DeviceStatus]:
-        """How the devices of its nodes stand."""
-        return () if self._kernels is None else await self._kernels.status()
+    @property
+    def devices(self) -> Sequence[DeviceStatus]:
+        """How the devices of its nodes stood at the last look."""
+        return () if self._kernels is None else self._kernels.devices
+
+    async def look_at_devices(self) -> None:
+        """Look at them now."""
+        if self._kernels is not None:
+            await self._kernels.look()
 
     def _use_devices(self, nodes: Sequence[Node]) -> None:
         if self._kernels is None and self._folder is not None and any(node.devices for node in nodes):

@@ -11,7 +11,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 import uvloop
 
 from fairlead.app.secrets import take_secrets
@@ -20,7 +19,7 @@ from fairlead.engine.live.links.greeting import GreetingError
 from fairlead.engine.live.links.tls import TlsFiles
 from fairlead.engine.live.node.service import AgentOrder, AgentService
 from fairlead.engine.live.process import say
-from fairlead.engine.live.ray.messages import NodeOrder
+from fairlead.engine.live.ray.messages import NodeOrder, to_agent
 from fairlead.errors import FairleadError
 
 
@@ -29,7 +28,7 @@ def main() -> int:
     text = sys.stdin.buffer.readline()
     if not text:
         return 1
-    order = msgspec.json.decode(text, type=NodeOrder)
+    order = to_agent.decode(text)
     take_secrets()  # functions can read the environment of every process of their user
     try:
         folder = _folder(Path(order.folder))

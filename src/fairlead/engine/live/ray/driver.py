@@ -27,6 +27,7 @@ from fairlead.engine.live.ray import messages as say
 from fairlead.engine.live.ray.keeper import keeper_actor
 from fairlead.engine.live.ray.kinds import RayNode, name_of, node_of, reserved, selector_of
 from fairlead.engine.live.worker import die_with
+from fairlead.model import Device
 
 _LOOK_S = 0.5
 _ANSWER_S = 10.0  # for an actor to answer
@@ -38,9 +39,11 @@ _REACH_S = 5.0
 class _Kept:
     """A node with its agent."""
 
-    def __init__(self, node: RayNode, bundle: dict[str, float], actor: "ray.actor.ActorHandle") -> None:
+    def __init__(
+        self, node: RayNode, bundle: dict[str, float], actor: "ray.actor.ActorHandle", devices: tuple[Device, ...]
+    ) -> None:
         self.ray = node
-        self.node = node_of(node, bundle)
+        self.node = node_of(node, bundle, devices)
         self.template = (bundle, selector_of(node))  # what an autoscaler is asked for, for this node to stay
         self.actor = actor
         self.over = actor.over.remote()
@@ -177,7 +180,7 @@ class Driver:
         self._keep(node, bundle, actor)
 
     def _keep(self, node: RayNode, bundle: dict[str, float], actor: "ray.actor.ActorHandle") -> None:
-        kept = self._kept[node.id] = _Kept(node, bundle, actor)
+        kept = self._kept[node.id] = _Kept(node, bundle, actor, self._order.devices)
         known = self._templates.get(kept.node.kind)
         if known is None or known[0]["CPU"] < bundle["CPU"]:
             self._templates[kept.node.kind] = kept.template
@@ -201,7 +204,7 @@ class Driver:
             say.NodeOrder(
                 join=order.join,
                 token=order.token,
-                node=node_of(node, bundle),
+                node=node_of(node, bundle, order.devices),
                 folder=f"/tmp/fairlead-{os.getuid()}-{order.owner}/{node.id}",
                 certificate=order.certificate,
                 key=order.key,

@@ -54,8 +54,11 @@ def reserved(node: RayNode, share: Share) -> dict[str, float]:
     return found if found.get("CPU", 0.0) >= _LEAST_CPU else {}
 
 
-def node_of(node: RayNode, bundle: Mapping[str, float]) -> Node:
-    """The node that an agent with this bundle offers. ValueError if a label cannot be used."""
+def node_of(node: RayNode, bundle: Mapping[str, float], devices: tuple[Device, ...] = ()) -> Node:
+    """The node that an agent with this bundle offers. ValueError if a label cannot be used.
+
+    `devices` run kernels, in the place of whole GPUs for functions.
+    """
     speed = node.labels.get(SPEED, "1")
     try:
         factor = float(speed)
@@ -66,7 +69,7 @@ def node_of(node: RayNode, bundle: Mapping[str, float]) -> Node:
         kind=kind_of(node),
         vcpus=bundle["CPU"],
         memory_gb=round(bundle["memory"] / 2**30, 2) if bundle.get("memory", 0) >= 2**30 else inf,
-        devices=(Device(vgpus=1.0),) * int(bundle.get("GPU", 0)),
+        devices=devices or (Device(vgpus=1.0),) * int(bundle.get("GPU", 0)),
         speed=factor,
     )
 

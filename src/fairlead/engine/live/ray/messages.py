@@ -1,9 +1,17 @@
-"""What a gateway and its Ray driver tell each other: lines of JSON over the driver's standard input and output."""
+"""What a gateway and its Ray driver tell each other: lines over the driver's standard input and output.
+
+A line is MessagePack in base64: JSON has no infinite numbers, which stand for what is not limited.
+"""
+
+from base64 import b64decode, b64encode
+from typing import Generic, TypeVar
 
 import msgspec
 
 from fairlead.engine.live.ray.kinds import Share
-from fairlead.model import Node
+from fairlead.model import Device, Node
+
+M = TypeVar("M")
 
 
 class NodeOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,7 +38,8 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open", forbid_unknown
     """Join a Ray cluster and run an agent on each of its nodes; the first word.
 
     `owner` names the actors and placement groups of this gateway. `share` is what to reserve of every node. Nodes in
-    `left` are alive and were given back. `pip` are requirements that agents and instances run with.
+    `left` are alive and were given back. `pip` are requirements that agents and instances run with. `devices` run
+    kernels on every node.
     """
 
     address: str
@@ -43,6 +52,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True, tag="open", forbid_unknown
     share: Share = Share()
     left: tuple[str, ...] = ()
     pip: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
 
 
 class Grow(msgspec.Struct, frozen=True, tag="grow", forbid_unknown_fields=True):
@@ -117,10 +127,23 @@ class Closed(msgspec.Struct, frozen=True, tag="closed", forbid_unknown_fields=Tr
 ToDriver = Open | Grow | Shrink | Hold | Free | Close
 FromDriver = Found | Dead | Held | Denied | Said | Closed
 
-to_driver: msgspec.json.Decoder[ToDriver] = msgspec.json.Decoder(ToDriver)
-from_driver: msgspec.json.Decoder[FromDriver] = msgspec.json.Decoder(FromDriver)
+
+class _Lines(Generic[M]):
+    """Reads lines of one kind. Raises ValueError."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[M]) -> None:
+        self._decoder = decoder
+
+    def decode(self, line: bytes) -> M:
+        """The message of a line."""
+        return self._decoder.decode(b64decode(line.strip(), validate=True))
+
+
+to_driver: _Lines[ToDriver] = _Lines(msgspec.msgpack.Decoder(ToDriver))
+from_driver: _Lines[FromDriver] = _Lines(msgspec.msgpack.Decoder(FromDriver))
+to_agent: _Lines[NodeOrder] = _Lines(msgspec.msgpack.Decoder(NodeOrder))
 
 
 def line_of(message: ToDriver | FromDriver | NodeOrder) -> bytes:
     """A message as one line."""
-    return msgspec.json.encode(message) + b"\n"
+    return b64encode(msgspec.msgpack.encode(message)) + b"\n"

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.engine.live.contracts import Capabilities, Exit, InstanceSpec, Inventory, Link, ProviderReports
+from fairlead.engine.live.kernels.status import DeviceStatus
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links.address import bound_address
 from fairlead.engine.live.links.tls import TlsFiles, client_context, server_context
@@ -26,7 +27,7 @@ from fairlead.engine.live.ray import messages
 from fairlead.engine.live.ray.kinds import Share
 from fairlead.engine.live.store import Store
 from fairlead.errors import FairleadError
-from fairlead.model import Node
+from fairlead.model import Device, Node
 from fairlead.monitor import Place
 
 Log = Callable[[str], None]
@@ -142,6 +143,14 @@ class RayProvider:
     def usage(self, key: str) -> Usage:
         """What the agent said last."""
         return self._agents.usage(key)
+
+    @property
+    def devices(self) -> Sequence[DeviceStatus]:
+        """What agents said last of the devices of their nodes."""
+        return self._agents.devices
+
+    async def look_at_devices(self) -> None:
+        """Agents look by themselves."""
 
     def places(self) -> Sequence[Place]:
         """Its nodes are elsewhere."""
@@ -303,6 +312,7 @@ def ray_provider(
         limits=limits,
         share=Share(ray.share, ray.by_instance),
         pip=ray.pip,
+        devices=tuple(Device(vgpus=1, name=name, memory_gb=ray.device_memory_bytes / 2**30) for name in ray.devices),
     )
     return RayProvider(agents, opening, state, log, growable)
 

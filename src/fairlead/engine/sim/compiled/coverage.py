@@ -76,6 +76,8 @@ def scenario_gap(scenario: Scenario, is_scaled: bool = False, rule: Rule | None 
         for device in node.devices:
             if device.sharing != "mps":
                 return f"node {node.name} has a device shared by {device.sharing}"
+            if device.serves == "kernels":
+                return f"node {node.name} has a device that serves kernels only"
             if any(profile.gpu_sensitivity for profile in scenario.profiles.values()):
                 return "runs on one device slow each other down (gpu_sensitivity)"
     if any(isinstance(process, ClosedLoop) for process in scenario.arrivals):

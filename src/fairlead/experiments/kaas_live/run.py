@@ -1,0 +1,202 @@
+"""Throughput against clients on two real devices: served kernels, actors that own a device, and the simulator."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+
+from fairlead.experiments.cases import Progress, Settings, read_settings
+from fairlead.experiments.kaas_clients import clients_of
+from fairlead.experiments.kaas_live.claims import judge
+from fairlead.experiments.kaas_live.predicting import actors, closed, figures_of, kernels, predict
+from fairlead.experiments.kaas_live.starting import measure_starts, place_of
+from fairlead.experiments.kaas_pools import Actors, Place
+from fairlead.experiments.kaas_served import Asker, Span, live_records, profile_of, served_clients
+from fairlead.experiments.live_bench import busy_share
+from fairlead.experiments.reproduction import Figure, Reproduction
+from fairlead.experiments.rows import columns
+from fairlead.kaas.graphs import Example
+from fairlead.report.figure import line_figure
+
+__all__ = ["judge", "run"]
+
+_DIGITS = {"rps": 3, "p50_ms": 3, "hit_share": 5, "evictions_per_run": 5}
+
+Row = dict[str, object]
+Figures = Mapping[str, float]
+
+
+def run(*, quick: bool, progress: Progress) -> Reproduction:
+    """Starts, served kernels under each policy, and actors; then what the simulator says of the same."""
+    settings = read_settings(__package__)
+    clients = clients_of([settings["model"]], settings["most_clients"])
+    rows: list[Row] = []
+    with TemporaryDirectory(prefix="fairlead-kaas-live-") as name:
+        folder = Path(name)
+        place = place_of(settings["devices"], folder / "actors")
+        rows.append({"way": "starts", **{k: round(v, 5) for k, v in measure_starts(place, clients).items()}})
+        progress(0.1, "cold, cached and warm starts")
+        for i, (way, policy) in enumerate(settings["ways"].items()):
+            rows += _served(settings, folder / f"served-{i}", way, policy, clients, quick=quick)
+            progress(0.1 + 0.3 * (i + 1), way)
+        rows += asyncio.run(_actors(settings, place, clients, quick=quick))
+        progress(1, "actors")
+    return Reproduction(
+        name="kaas-live",
+        title="KaaS live: up to 16 clients on two PoCL devices whose memory holds ten",
+        rows=tuple(rows),
+        notes=tuple(_notes(settings, quick=quick)),
+        figures=(_figure(rows),),
+    )
+
+
+def _served(
+    settings: Settings,
+    folder: Path,
+    way: str,
+    policy: Mapping[str, object],
+    clients: Mapping[str, Example],
+    *,
+    quick: bool,
+) -> Iterator[Row]:
+    """Points of served kernels, each beside its prediction."""
+    repeats, seconds, counts = (settings[f"quick_{key}" if quick else key] for key in ("repeats", "seconds", "clients"))
+    spans: dict[int, list[Span]] = {count: [] for count in counts}
+    with (
+        busy_share(),
+        served_clients(folder, [settings["model"]], settings["most_clients"], settings["devices"], policy) as asker,
+    ):
+        asker.one_by_one(asker.clients)  # compiled and seen once
+        loads = asker.one_by_one(asker.clients)
+        _point(asker, 1, settings["outstanding"], settings["settle_s"])
+        alone = _point(asker, 1, settings["outstanding"], settings["profile_s"])
+        for _ in range(repeats):
+            for count in counts:
+                _point(asker, count, settings["outstanding"], settings["settle_s"])
+                spans[count].append(_point(asker, count, settings["outstanding"], seconds))
+    recording = live_records(folder)
+    profile = profile_of(recording, loads, alone)
+    yield {"way": way, "profile": True, **{key: round(value, 6) for key, value in profile.items()}}
+    told = settings["predicted"]
+    for count in counts:
+        names = list(clients)[:count]
+        scenario = kernels(
+            {name: clients[name] for name in names},
+            dict.fromkeys(names, profile),
+            settings["devices"],
+            policy,
+            closed(names, settings["outstanding"], profile["way_s"]),
+            duration_s=told["warmup_s"] + told["duration_s"],
+            warmup_s=told["warmup_s"],
+        )
+        live = [_answered(figures_of(recording, one.begin, one.end), one) for one in spans[count]]
+        predicted = [predict(scenario, seed) for seed in told["seeds"]]
+        row: Row = {"way": way, "clients": count, "printed_rps": _printed(settings, count)}
+        for figure, digits in _DIGITS.items():
+            row |= columns(figure, [one[figure] for one in live], digits)
+            row[f"{figure}_predicted"] = round(sum(one[figure] for one in predicted) / len(predicted), digits)
+        yield row
+
+
+def _point(asker: Asker, count: int, outstanding: int, seconds: float) -> Span:
+    return asker.closed(asker.clients[:count], outstanding, seconds)
+
+
+def _answered(figures: Figures, span: Span) -> Figures:
+    """The figures with the latency that clients saw, in place of the gateway's."""
+    latencies = sorted(span.all_s)
+    return {**figures, "p50_ms": 1000 * latencies[len(latencies) // 2]}
+
+
+async def _actors(settings: Settings, place: Place, clients: Mapping[str, Example], *, quick: bool) -> list[Row]:
+    """Points of actors: each client's process owns a device, or a fixed part of one."""
+    found = []
+    for way, part in (("exclusive actors", settings["exclusive"]), ("static parts", settings["static"])):
+        if quick and "quick_clients" not in part:
+            continue
+        for count in part["quick_clients" if quick else "clients"]:
+            some = {name: clients[name] for name in list(clients)[:count]}
+            runs = [
+                await _act(settings, place, some, part["places"], settings["quick_seconds" if quick else "seconds"])
+                for _ in range(settings["quick_repeats" if quick else "repeats"])
+            ]
+            row: Row = {"way": way, "clients": count}
+            for figure, digits in (("rps", 3), ("p50_ms", 1), ("start_s", 4), ("run_s", 5)):
+                values = [one[figure] for one in runs if one[figure] > 0]
+                row |= columns(figure, values, digits) if values else {}
+            if way == "exclusive actors" and "start_s" in row:
+                run_s, start_s = float(str(row["run_s"])), float(str(row["start_s"]))
+                names = list(some)
+                scenario = actors(names, run_s, start_s, settings["devices"], settings["outstanding"], 40.0)
+                row["rps_predicted"] = round(predict(scenario, 0)["rps"], 3)
+            found.append(row)
+    return found
+
+
+async def _act(
+    settings: Settings, place: Place, clients: Mapping[str, Example], places: int, seconds: float
+) -> dict[str, float]:
+    """One point: clients keep requests open; `start_s` is what a process takes from its start to its first answer."""
+    taken: list[float] = []
+    runs: list[float] = []
+    async with Actors(place, clients, places=places) as pool:
+        await asyncio.gather(*(pool.run(client) for client in clients))  # each has started once
+        before = {client: use.cold for client, use in pool.uses.items()}
+        began = perf_counter()
+        until = began + seconds
+
+        async def user(client: str) -> None:
+            while perf_counter() < until:
+                asked = perf_counter()
+                answer = await pool.run(client)
+                taken.append(perf_counter() - asked)
+                runs.append(answer.timings.run_s)
+
+        await asyncio.gather(*(user(client) for client in clients for _ in range(settings["outstanding"])))
+        passed_s = perf_counter() - began
+        starts = sum(use.cold - before[client] for client, use in pool.uses.items())
+        spent_s = sum(use.loaded_s for use in pool.uses.values())
+        colds = sum(use.cold for use in pool.uses.values())
+    return {
+        "rps": len(taken) / passed_s,
+        "p50_ms": 1000 * sorted(taken)[len(taken) // 2],
+        "start_s": spent_s / colds,
+        "run_s": sorted(runs)[len(runs) // 2],
+        "starts": starts,
+    }
+
+
+def _printed(settings: Settings, count: int) -> object:
+    """What the authors have for as many clients, relative to the number that fits."""
+    return settings["paper"]["flat"].get(count, "")
+
+
+def _figure(rows: Sequence[Row]) -> Figure:
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        if row.get("clients"):
+            at = float(str(row["clients"]))
+            curves.setdefault(str(row["way"]), []).append((at, float(str(row["rps"]))))
+            if row.get("rps_predicted") is not None:
+                curves.setdefault(f"{row['way']}, predicted", []).append((at, float(str(row["rps_predicted"]))))
+    title = "Clients on two devices: throughput"
+    svg = line_figure(title, curves, x_label="clients", y_label="requests per second", is_log_y=True)
+    return Figure(name="kaas-live", title=title, svg=svg)
+
+
+def _notes(settings: Settings, *, quick: bool) -> Iterator[str]:
+    repeats, seconds = (settings[f"quick_{key}" if quick else key] for key in ("repeats", "seconds"))
+    yield (
+        f"Measured: {repeats} repeat(s) of {seconds:g} s per point; every client keeps {settings['outstanding']} "
+        "requests open. Kernels are served by `fairlead serve` and asked over HTTP; actors are run by a small program "
+        "without a gateway."
+    )
+    yield (
+        "The prediction knows what one client alone measured while it was served: the time of a run with both devices "
+        "at work, of a load, and of the way to and from the gateway."
+    )
+    yield (
+        "PoCL's two devices are the two cores of the machine, which also run the gateway and the clients. Comparable "
+        "with the paper: the shape, not the figures."
+    )
