@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
-from fairlead.app.scenario import declared_nodes, profiles_of, scenario_of
+from fairlead.app.scenario import declared_nodes, measured_in, profiles_of, scenario_of, with_measured_devices
 from fairlead.app.snapshot import Snapshot
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import AppCode, HasDevices, Provider, Values
@@ -422,7 +422,8 @@ class Host:
         else:
             nodes = self._finder.complete(declared_nodes(manifest), is_needed=manifest.has_kernels)
             cluster = Cluster(nodes=nodes)
-        scenario = scenario_of(manifest, profiles=profiles_of(source.snapshot), cluster=cluster)
+        nodes = with_measured_devices(cluster.nodes, measured_in(source.snapshot))
+        scenario = scenario_of(manifest, profiles=profiles_of(source.snapshot), cluster=Cluster(nodes=nodes))
         if self._options.overcommit is not None:
             nodes = overcommitted(scenario.cluster.nodes, self._options.overcommit)
             scenario = replace(scenario, cluster=msgspec.structs.replace(scenario.cluster, nodes=nodes))
