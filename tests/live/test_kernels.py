@@ -87,7 +87,7 @@ def test_an_input_of_another_type_or_shape_fails_its_request_with_the_buffer(tmp
     run(test())
 
 
-@pytest.mark.parametrize("policy", ["mqfq-sticky", "fairlead"])
+@pytest.mark.parametrize("policy", [pytest.param("mqfq-sticky", marks=pytest.mark.slow), "fairlead"])
 @needs_pocl
 def test_every_answer_is_right_on_two_devices_under_a_small_cap(tmp_path, policy):
     async def test():
@@ -151,7 +151,11 @@ def test_the_controller_believes_what_the_executors_did(tmp_path):
     run(test())
 
 
-@pytest.mark.parametrize("devices", ONE, ids=lambda found: found[0])
+@pytest.mark.parametrize(
+    "devices",
+    [("numpy",), pytest.param(("opencl:0",), marks=[needs_pocl, pytest.mark.slow])],
+    ids=lambda found: found[0],
+)
 def test_an_executor_that_is_killed_again_and_again_loses_nothing(tmp_path, devices):
     async def test():
         async with serving(tmp_path, MANY, devices=devices) as app:
