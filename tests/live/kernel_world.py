@@ -74,6 +74,10 @@ class Served:
         assert ending.outcome == "completed", ending
         return self.host.read(ending.value)
 
+    def status(self):
+        """How the devices stood at the last look; restarts are always known."""
+        return self.host.status().devices
+
     async def devices(self):
         """How the devices stand now."""
         await self.host.look_at_devices()

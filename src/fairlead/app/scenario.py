@@ -5,7 +5,7 @@ corrects from what it sees.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import cast
@@ -19,7 +19,7 @@ from fairlead.app.snapshot import Snapshot
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import SLO, Buffer, BufferKind, Cluster, Configuration, Device, Function, Node, Stage, Workflow
 from fairlead.profile import Profile, Row, Table, space
-from fairlead.profile.measured import MeasuredProfiles, parse_measured, read_measured
+from fairlead.profile.measured import MeasuredDevice, MeasuredProfiles, parse_measured, read_measured
 from fairlead.workload.arrivals import Poisson
 from fairlead.workload.scenario import PolicyChoice, Scenario
 
@@ -100,18 +100,47 @@ def place_of_profile(path: str | Path) -> Path:
 
 def profiles_of(snapshot: Snapshot) -> dict[str, Profile]:
     """The measured profiles that a snapshot holds; of a fused function that was not measured, one from its parts."""
+    measured = measured_in(snapshot)
+    return {} if measured is None else with_fused(measured, snapshot.manifest).profiles()
+
+
+def measured_in(snapshot: Snapshot) -> MeasuredProfiles | None:
+    """All that was measured of an app, as its snapshot holds it."""
     if snapshot.profile is None:
-        return {}
-    measured = parse_measured(snapshot.profile.encode(), str(place_of_profile(snapshot.path)))
-    return with_fused(measured, snapshot.manifest).profiles()
+        return None
+    return parse_measured(snapshot.profile.encode(), str(place_of_profile(snapshot.path)))
 
 
-def cluster_of(manifest: Manifest) -> Cluster:
-    """The nodes that an app asks for. Where it has kernels and names no device, the first node has one."""
+def cluster_of(manifest: Manifest, measured: MeasuredProfiles | None = None) -> Cluster:
+    """The nodes that an app asks for. Where it has kernels and names no device, the first node has those measured."""
     found = declared_nodes(manifest)
     if manifest.has_kernels and not any(node.devices for node in found):
-        found = (msgspec.structs.replace(found[0], devices=(_device(ANY_DEVICE, 0),)), *found[1:])
-    return Cluster(nodes=found)
+        names = (measured.devices if measured is not None else {}) or (ANY_DEVICE,)
+        devices = tuple(_device(name, 0) for name in names)
+        found = (msgspec.structs.replace(found[0], devices=devices), *found[1:])
+    return Cluster(nodes=with_measured_devices(found, measured))
+
+
+def with_measured_devices(nodes: Sequence[Node], measured: MeasuredProfiles | None) -> tuple[Node, ...]:
+    """The nodes with the rates that were measured of their devices."""
+    if measured is None or not measured.devices:
+        return tuple(nodes)
+    return tuple(
+        msgspec.structs.replace(node, devices=tuple(_measured(device, measured.devices) for device in node.devices))
+        for node in nodes
+    )
+
+
+def _measured(device: Device, devices: Mapping[str, MeasuredDevice]) -> Device:
+    found = devices.get(device.name)
+    if found is None:
+        return device
+    return msgspec.structs.replace(
+        device,
+        load_gb_per_s=found.load_gb_per_s,
+        allocation_s=found.allocation_s,
+        executor_start_s=found.executor_start_s,
+    )
 
 
 def declared_nodes(manifest: Manifest) -> tuple[Node, ...]:
@@ -159,9 +188,11 @@ def document_of(scenario: Scenario) -> dict[object, object]:
     document: dict[object, object] = {
         "name": scenario.name,
         "duration_s": scenario.duration_s,
-        "cluster": {"nodes": [_plain(node, leave_out=("devices",)) for node in scenario.cluster.nodes]},
+        "cluster": {"nodes": [_plain(node, leave_out=("devices",)) | _group(node) for node in scenario.cluster.nodes]},
         "functions": {
-            name: _plain(function, leave_out=("name", "buffers")) | _latency(scenario.profiles[name])
+            name: _plain(function, leave_out=("name", "buffers"))
+            | _latency(scenario.profiles[name])
+            | ({"buffers": [_plain(buffer) for buffer in function.buffers]} if function.buffers else {})
             for name, function in scenario.functions.items()
         },
         "workflows": {
@@ -183,6 +214,21 @@ def document_of(scenario: Scenario) -> dict[object, object]:
     if scenario.host is not None:
         document["host"] = _plain(scenario.host)
     return document
+
+
+def _group(node: Node) -> dict[str, object]:
+    """The devices of a node, which are all alike but for their names, as a scenario file has them."""
+    if not node.devices:
+        return {}
+    first = node.devices[0]
+    return {
+        "devices": len(node.devices),
+        "vgpus": first.vgpus,
+        "device_memory_gb": first.memory_gb,
+        "load_gb_per_s": first.load_gb_per_s,
+        "allocation_s": first.allocation_s,
+        "executor_start_s": first.executor_start_s,
+    }
 
 
 def _latency(profile: Profile) -> dict[str, object]:
@@ -227,8 +273,8 @@ def scheduled_buffer(buffer: KernelBuffer) -> str:
     Sizes count in whole MB, so all small constants are one, and so is all of a kind that belongs to a run.
     """
     if buffer.kind != "constant":
-        return f"every {buffer.kind}"
-    return buffer.name if buffer.bytes >= _LARGE_BYTES else "small constants"
+        return f"every-{buffer.kind}"
+    return buffer.name if buffer.bytes >= _LARGE_BYTES else "small-constants"
 
 
 def scheduled_buffers(kernel: KernelSpec) -> tuple[Buffer, ...]:

@@ -15,7 +15,7 @@ from fairlead.app.composed import with_fused
 from fairlead.app.fusion import SIGN
 from fairlead.app.manifest import Manifest
 from fairlead.app.prediction import as_served, extrapolations
-from fairlead.app.scenario import scenario_of
+from fairlead.app.scenario import cluster_of, scenario_of
 from fairlead.model import Cluster
 from fairlead.profile import Host
 from fairlead.profile.measured import MeasuredProfiles
@@ -29,13 +29,15 @@ def served_scenario(manifest: Manifest, measured: MeasuredProfiles | None, host:
     """The scenario of an app on this machine; without one, on a machine whose gateway takes no time.
 
     Profiles of fused functions that were not measured are composed from their parts. An app that was served on a
-    cluster has the nodes of that one.
+    cluster has the nodes of that one. Beside the devices of an app with kernels, the gateway takes no time.
     """
     if measured is not None:
         measured = with_fused(measured, manifest, 0.0 if host is None else host.hop_s)
     nodes = () if measured is None else tuple(node.node() for node in measured.nodes)
-    cluster = Cluster(nodes=nodes) if nodes else None
+    cluster = Cluster(nodes=nodes) if nodes else cluster_of(manifest, measured)
     scenario = scenario_of(manifest, profiles={} if measured is None else measured.profiles(), cluster=cluster)
+    if manifest.has_kernels:  # no host is modelled beside devices yet
+        return scenario
     if host is None:
         return replace(scenario, host=free_host(scenario.cluster))
     most = min(host.max_open, MAX_CONNECTIONS)

@@ -264,7 +264,7 @@ def _merged(new: MeasuredProfiles, kept: Mapping[str, MeasuredFunction], snapsho
     }
     both = {**kept, **stamped}
     functions = {name: both[name] for name in names if name in both}
-    return MeasuredProfiles(app=new.app, machine=new.machine, functions=functions)
+    return MeasuredProfiles(app=new.app, machine=new.machine, functions=functions, devices=new.devices)
 
 
 def _show(measured: MeasuredProfiles, wrote: Sequence[Path], app: str, manifest: Manifest) -> None:

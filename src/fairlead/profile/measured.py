@@ -160,6 +160,23 @@ class Served(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         )
 
 
+class MeasuredDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A device for kernels: how fast buffers are copied to it, what a load pays besides, and its executor's start.
+
+    `kernels` has, by kernel, the seconds to compile it with an empty cache and from the cache on disk.
+    """
+
+    load_gb_per_s: float
+    allocation_s: float = 0.0
+    executor_start_s: float = 0.0
+    kernels: Mapping[str, tuple[float, float]] = {}
+
+    def __post_init__(self) -> None:
+        _check_not_negative(self, "allocation_s", "executor_start_s")
+        if not self.load_gb_per_s > 0:
+            raise ValueError(f"load_gb_per_s must be positive; got {self.load_gb_per_s}.")
+
+
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     """Where it was measured; `others_share` is the share of the CPUs that other programs used meanwhile."""
 
@@ -177,7 +194,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 class MeasuredProfiles(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured of an app, by function; and as a whole, where it was served for that.
 
-    `nodes` are those of the cluster that served it; none where this machine did so alone.
+    `nodes` are those of the cluster that served it; none where this machine did so alone. `devices` ran its kernels.
     """
 
     app: str
@@ -185,6 +202,7 @@ class MeasuredProfiles(msgspec.Struct, frozen=True, kw_only=True):
     functions: Mapping[str, MeasuredFunction]
     served: Served | None = None
     nodes: tuple[LinkedNode, ...] = ()
+    devices: Mapping[str, MeasuredDevice] = {}
 
     def profiles(self) -> dict[str, Profile]:
         """The profile of each function, by name."""
@@ -260,6 +278,7 @@ class _Reader:
             "functions": self._functions,
             "served": lambda part, at: self._converted(part, at, Served | None),
             "nodes": lambda part, at: self._converted(part, at, tuple[LinkedNode, ...]),
+            "devices": lambda part, at: self._converted(part, at, dict[str, MeasuredDevice]),
         }
         return self._struct({key: data[key] for key in data if key != "format"}, "", MeasuredProfiles, parts)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.app.manifest import Manifest, WorkflowSpec
-from fairlead.app.scenario import declared_nodes, profiles_of, scenario_of
+from fairlead.app.scenario import declared_nodes, measured_in, profiles_of, scenario_of, with_measured_devices
 from fairlead.app.snapshot import Snapshot
 from fairlead.engine.live.clock import REAL, Clock
 from fairlead.engine.live.contracts import AppCode, HasDevices, Provider, Values
@@ -477,6 +477,7 @@ class Host:
             nodes = self._shared.inventory.nodes
         else:
             nodes = self._finder.complete(declared_nodes(manifest), is_needed=manifest.has_kernels)
+        nodes = with_measured_devices(nodes, measured_in(source.snapshot))
         if can.devices and not manifest.nodes:
             (node,) = nodes  # its GPUs come first: an agent knows them by their number
             nodes = (msgspec.structs.replace(node, devices=(*can.devices, *node.devices)),)

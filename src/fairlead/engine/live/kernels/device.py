@@ -57,6 +57,10 @@ class LiveDevice:
         self._told: defaultdict[str, list[Gone]] = defaultdict(list)  # by tenant
         self._seen: Status | None = None
 
+    async def open(self) -> None:
+        """Start its executor now. KernelError if that fails."""
+        await self._opened()
+
     async def load(self, request: Request) -> Answer:
         """Compile a graph and load its constants. KernelError if that fails."""
         return await (await self._opened()).load(request)
@@ -94,7 +98,9 @@ class LiveDevice:
                 node=self.node,
                 index=self.index,
                 device=self.device.name,
+                is_ready=executor is None or executor.ready is not None,
                 memory_bytes=None if whole == inf else int(whole * 2**30),
+                restarts=0 if executor is None else executor.restarts,
             )
         counts = found.counts
         return DeviceStatus(

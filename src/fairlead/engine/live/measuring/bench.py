@@ -84,13 +84,14 @@ class Bench:
             self.lost(instance, f"node {name} was lost: {reason}")
 
     async def start(
-        self, function: str, configuration: Configuration, node: str, limit_s: float | None
+        self, function: str, configuration: Configuration, node: str, limit_s: float | None, *, is_kernel: bool = False
     ) -> tuple[int, float]:
         """A new instance that is ready, and how long that took. Raises `UnmeasurableError`."""
         instance = next(self._numbers)
         self._starts[instance] = waiting = asyncio.get_running_loop().create_future()
         began = self._clock()
-        self.instances.start(instance, function, configuration, node)
+        device = 0 if is_kernel else -1
+        self.instances.start(instance, function, configuration, node, device, is_kernel=is_kernel)
         try:
             ended = await _within(waiting, limit_s, "it did not start")
         except UnmeasurableError:

@@ -182,7 +182,11 @@ class _Session:
         while len(totals) < self._effort.cold_starts and (not totals or perf_counter() < until):
             self._tell(f"{spec.name}: cold start")
             instance, seconds = await self._bench.start(
-                spec.name, self._with_memory(spec, least), self._node.name, spec.start_limit_s
+                spec.name,
+                self._with_memory(spec, least),
+                self._node.name,
+                spec.start_limit_s,
+                is_kernel=spec.kernel is not None,
             )
             totals.append(seconds * self._node.speed)
             parts.append(self._running.started(instance))
@@ -205,7 +209,10 @@ class _Session:
         cold_start: ColdStart,
         examples: Examples,
     ) -> MeasuredFunction:
-        declared = [c for c in space(spec.batch, spec.vcpus, spec.vgpus) if not c.vgpus]
+        if spec.kernel is not None:  # it has one configuration
+            declared = self._here(spec)
+        else:
+            declared = [c for c in space(spec.batch, spec.vcpus, spec.vgpus) if not c.vgpus]
         predicted, predictor = complete(declared, {c: mean(each) for c, each in samples.items()})
         points = [
             _measured(c, samples[c], cpu_s[c])
@@ -226,7 +233,10 @@ class _Session:
         )
 
     async def _start(self, spec: FunctionSpec, configuration: Configuration) -> int:
-        instance, _ = await self._bench.start(spec.name, configuration, self._node.name, spec.start_limit_s)
+        is_kernel = spec.kernel is not None
+        instance, _ = await self._bench.start(
+            spec.name, configuration, self._node.name, spec.start_limit_s, is_kernel=is_kernel
+        )
         return instance
 
     async def _run(self, spec: FunctionSpec, stages: Sequence[str], inputs: Sequence[Value]) -> Sequence[Result]:
@@ -242,7 +252,8 @@ class _Session:
 
     def _here(self, spec: FunctionSpec) -> list[Configuration]:
         """The part of its space that can be measured here."""
-        return [c for c in space(spec.batch, spec.vcpus, spec.vgpus) if c.vcpus <= self._node.vcpus and not c.vgpus]
+        whole = space(spec.batch, spec.vcpus, spec.vgpus)
+        return [c for c in whole if c.vcpus <= self._node.vcpus and (not c.vgpus or spec.kernel is not None)]
 
     def _most(self, spec: FunctionSpec) -> Configuration:
         here = self._here(spec)
@@ -263,6 +274,7 @@ def _measured(configuration: Configuration, samples: Sequence[float], cpu_s: Seq
     return Point(
         batch=configuration.batch,
         vcpus=configuration.vcpus,
+        vgpus=configuration.vgpus,
         mean_s=mean(samples),
         p50_s=percentile(samples, 0.5),
         p95_s=percentile(samples, 0.95),
