@@ -11,7 +11,7 @@ from fairlead.engine.live.node.service import AgentOrder, AgentService
 from fairlead.engine.live.objects import Objects, place_of
 from fairlead.engine.live.providers.agents import AgentProvider, Timing
 from fairlead.engine.live.store import Store
-from fairlead.model import Node
+from fairlead.model import Device, Node
 
 TOKEN = "a-token-for-tests-0123456789"
 OWNER = "0123456789abcdef"
@@ -94,11 +94,12 @@ class World:
         speed: float = 1.0,
         kind: str = "machine",
         token: str = TOKEN,
+        devices: tuple[Device, ...] = (),
     ) -> "Running":
         """An agent in this process that dials from now on."""
         address = Address(path=str(self.folder / f"{place}.sock")) if self.address.path else Address("127.0.0.1", 0)
         listening = listen_on(address, "--listen")
-        node = Node(name=name or place, kind=kind, vcpus=vcpus, speed=speed)
+        node = Node(name=name or place, kind=kind, vcpus=vcpus, speed=speed, devices=devices)
         order = AgentOrder(join=self.address, token=token, node=node, folder=self.folder / place, tls=self.files)
         service = Running(order, listening, self.log.append)
         self._sockets.append(listening)

@@ -181,6 +181,8 @@ class SmallHost:
             raise UnknownNameError("node", node, ["local"])
         self.moved[app, function] = node
 
+    async def look_at_devices(self) -> None: ...
+
     def status(self) -> Status:
         return Status(
             uptime_s=monotonic() - self._began,

@@ -35,6 +35,23 @@ app.workflow("size", make >> count, slo="5s")
 SLOW = {"labels": {"fairlead.io/kind": "slow", "fairlead.io/speed": "0.5"}}
 
 
+KERNELS = """
+from fairlead.kaas import graphs
+made = graphs.digits()
+digits = app.kernel("digits", made.graph, made.constants)
+
+@app.function
+def image(number):
+    return [[float(number)] * 8] * 8
+
+@app.function
+def shares(found):
+    return found.tolist()
+
+app.workflow("read", image >> digits >> shares, slo="60s")
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster():
     with raylets(others=({}, SLOW)) as made:
@@ -234,3 +251,12 @@ def test_a_frozen_node_is_given_up_long_before_ray_notices(cluster, served):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
     wait_for(lambda: len(nodes(served)) == 3, 60, lambda: served.err)
+
+
+def test_kernels_run_on_the_nodes_of_a_cluster(cluster, tmp_path):
+    options = ("--device", "numpy", "--device-memory", "64MB")
+    with serving_on(cluster.address, tmp_path, *options, code=KERNELS) as served:
+        answers = [served.call("read", number).json["output"] for number in (3, 3, 9)]
+        assert answers[0] == answers[1] != answers[2]
+        assert sum(answers[0][0]) == pytest.approx(1, abs=1e-5)
+        wait_for(lambda: sum(one["runs"] for one in served.get("/v1/status").json["devices"]) == 3)

@@ -14,7 +14,7 @@ import msgspec
 
 from fairlead.app.composed import with_fused
 from fairlead.app.load import split_address
-from fairlead.app.manifest import FunctionSpec, Manifest, WorkflowSpec
+from fairlead.app.manifest import FunctionSpec, KernelBuffer, KernelSpec, Manifest, WorkflowSpec
 from fairlead.app.snapshot import Snapshot
 from fairlead.errors import ConfigError, Fault
 from fairlead.model import SLO, Buffer, BufferKind, Cluster, Configuration, Device, Function, Node, Stage, Workflow
@@ -33,6 +33,8 @@ PRIOR_COLD_START_S = 0.3
 
 KERNEL_LOAD_LIMIT_S = 60.0
 """How long a device may take to compile and load a kernel; the limit of its run counts from then on."""
+
+_LARGE_BYTES = 1 << 20  # of a constant that is counted by itself
 
 ANY_DEVICE = "numpy"
 """The device of kernels where an app names none and nobody has looked which there are."""
@@ -205,32 +207,54 @@ def _plain(value: msgspec.Struct, leave_out: tuple[str, ...] = ()) -> dict[str, 
 
 def _function(spec: FunctionSpec) -> Function:
     run_limit_s = inf if spec.run_limit_s is None else spec.run_limit_s
-    buffers = () if spec.kernel is None else spec.kernel.buffers
     return Function(
         name=spec.name,
         memory_gb=spec.memory_gb,
         keep_alive_s=spec.keep_alive_s,
         warm=spec.warm,
         # A process without work takes no CPU time, but what it was given of a GPU when it started stays its own.
-        idle_holds="slice" if spec.vgpus[-1] else "memory",
+        # A kernel is no process.
+        idle_holds="slice" if spec.vgpus[-1] and spec.kernel is None else "memory",
         retries=spec.retries,
         run_limit_s=run_limit_s + KERNEL_LOAD_LIMIT_S if spec.kernel is not None else run_limit_s,
         start_limit_s=inf if spec.start_limit_s is None else spec.start_limit_s,
-        buffers=tuple(
-            Buffer(name=buffer.name, size_mb=buffer.bytes / 2**20, kind=cast(BufferKind, buffer.kind))
-            for buffer in buffers
-        ),
+        buffers=() if spec.kernel is None else scheduled_buffers(spec.kernel),
+    )
+
+
+def scheduled_buffer(buffer: KernelBuffer) -> str:
+    """The buffer as which a scheduler counts a buffer of a kernel.
+
+    Sizes count in whole MB, so all small constants are one, and so is all of a kind that belongs to a run.
+    """
+    if buffer.kind != "constant":
+        return f"every {buffer.kind}"
+    return buffer.name if buffer.bytes >= _LARGE_BYTES else "small constants"
+
+
+def scheduled_buffers(kernel: KernelSpec) -> tuple[Buffer, ...]:
+    """The buffers of a kernel as a scheduler counts them."""
+    sizes: dict[tuple[str, str], int] = {}
+    for buffer in kernel.buffers:
+        place = scheduled_buffer(buffer), buffer.kind
+        sizes[place] = sizes.get(place, 0) + buffer.bytes
+    return tuple(
+        Buffer(name=name, size_mb=size / 2**20, kind=cast(BufferKind, kind)) for (name, kind), size in sizes.items()
     )
 
 
 def _profile(spec: FunctionSpec, measured: Profile | None, cluster: Cluster, share_s: float, no_gpu: str) -> Profile:
     declared = space(spec.batch, spec.vcpus, spec.vgpus)
-    fitting = [each for each in declared if any(_holds(node, each, spec.memory_gb) for node in cluster.nodes)]
+    fitting = [each for each in declared if any(_holds(node, each, spec) for node in cluster.nodes)]
     if not fitting:
         nodes = ", ".join(f"{node.vcpus:g} vCPU and {node.memory_gb:.3g} GB" for node in cluster.nodes)
         least = f"{declared[0]} and {spec.memory_gb:g} GB" if spec.memory_gb else str(declared[0])
+        if spec.kernel is not None and not any(node.devices for node in cluster.nodes):
+            raise ValueError("it is a kernel, and no node has a device; name one with --device, such as opencl:0.")
         gpus = _gpus(cluster, no_gpu) if declared[0].vgpus else ""
         raise ValueError(f"no node can hold an instance of it: it needs at least {least}; there is {nodes}{gpus}.")
+    if spec.kernel is not None:
+        _check_memory(spec, cluster)
     if measured is not None:
         known = [each for each in fitting if any(measured.law.mean_s(each, kind) < inf for kind in cluster.kinds)]
         if not known:
@@ -261,6 +285,17 @@ def _gpus(cluster: Cluster, no_gpu: str) -> str:
     return f", and GPUs with {', '.join(sizes)}. Choose a gpu= that one of them has"
 
 
+def _check_memory(spec: FunctionSpec, cluster: Cluster) -> None:
+    """Raise `ValueError` for a kernel that is larger than every device."""
+    needed_gb = _function(spec).footprint_gb
+    largest_gb = max((device.usable_gb for node in cluster.nodes for device in node.devices), default=0.0)
+    if needed_gb > largest_gb:
+        raise ValueError(
+            f"it needs {1024 * needed_gb:g} MB of device memory for its buffers, and the largest device has "
+            f"{1024 * largest_gb:g} MB; give it more with --device-memory."
+        )
+
+
 def prior_s(batch: int, share_s: float = inf) -> float:
     """How long an unmeasured run is assumed to take; one invocation no longer than its share."""
     return round(min(PRIOR_S, share_s) * (1 + PRIOR_GROWTH * (batch - 1)), 9)
@@ -281,12 +316,13 @@ def _share_s(manifest: Manifest, function: str) -> float:
     return least_s
 
 
-def _holds(node: Node, configuration: Configuration, memory_gb: float) -> bool:
+def _holds(node: Node, configuration: Configuration, spec: FunctionSpec) -> bool:
+    others = "kernels" if spec.kernel is None else "functions"
     if configuration.vgpus and not any(
-        device.holds(configuration.vgpus) and device.serves != "kernels" for device in node.devices
+        device.holds(configuration.vgpus) and device.serves != others for device in node.devices
     ):
         return False
-    return configuration.vcpus <= node.vcpus and (configuration.memory_gb or memory_gb) <= node.memory_gb
+    return configuration.vcpus <= node.vcpus and (configuration.memory_gb or spec.memory_gb) <= node.memory_gb
 
 
 def _this_machine() -> Node:

@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from fairlead.app.kernel import keyed
+from fairlead.app.scenario import scheduled_buffer
 from fairlead.app.snapshot import read_snapshot
 from fairlead.errors import ConfigError, Fault
 from fairlead.kaas.graph import Graph
@@ -24,8 +25,8 @@ Array = npt.NDArray[np.generic]
 class KernelCode(msgspec.Struct, frozen=True):
     """A kernel of an app: its graph, the values of its constants by key, and its limit.
 
-    `splits` names the stages ("workflow/stage") over whose output a later stage maps. `buffers` are the buffers of each
-    key.
+    `splits` names the stages ("workflow/stage") over whose output a later stage maps. `buffers` says
+    as which buffers each key is scheduled.
     """
 
     app: str
@@ -53,11 +54,12 @@ def read_kernels(file: Path) -> dict[str, KernelCode]:
             graph, by_key = keyed(spec.name, parse_graph(text, spec.kernel.graph), values)
         except (KeyError, ValueError, SafetensorError) as error:
             raise ConfigError(str(file), [Fault(f"functions.{spec.name}", f"its kernel is broken: {error}")]) from None
+        scheduled = {buffer.name: scheduled_buffer(buffer) for buffer in spec.kernel.buffers}
         buffers: dict[str, tuple[str, ...]] = {}
         for buffer in graph.buffers:
-            if buffer.kind == "constant":
+            if buffer.is_cached:
                 key = sys.intern(graph.key_of(buffer))
-                buffers[key] = (*buffers.get(key, ()), buffer.name)
+                buffers[key] = (*buffers.get(key, ()), scheduled[buffer.name])
         limit_s = spec.run_limit_s or float("inf")
         found[spec.name] = KernelCode(manifest.name, graph, by_key, limit_s, splits, buffers)
     return found

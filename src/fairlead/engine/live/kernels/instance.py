@@ -146,9 +146,9 @@ class KernelInstance:
         """Something of its app is not on the device any more."""
         assert self._code is not None
         buffers = self._code.buffers
-        gone = tuple(name for key in (buffers if keys is None else keys) for name in buffers.get(key, ()))
+        gone = dict.fromkeys(name for key in (buffers if keys is None else keys) for name in buffers.get(key, ()))
         if gone:
-            self._evicted(gone)
+            self._evicted(tuple(gone))
 
 
 def _result(graph: Graph, answer: Answer, store: Store, max_items: int, is_split: bool) -> Result:
