@@ -259,7 +259,8 @@ def _function(spec: FunctionSpec) -> Function:
         keep_alive_s=spec.keep_alive_s,
         warm=spec.warm,
         # A process without work takes no CPU time, but what it was given of a GPU when it started stays its own.
-        idle_holds="slice" if spec.vgpus[-1] else "memory",
+        # A kernel is no process.
+        idle_holds="slice" if spec.vgpus[-1] and spec.kernel is None else "memory",
         retries=spec.retries,
         run_limit_s=run_limit_s + KERNEL_LOAD_LIMIT_S if spec.kernel is not None else run_limit_s,
         start_limit_s=inf if spec.start_limit_s is None else spec.start_limit_s,
