@@ -259,4 +259,4 @@ def test_kernels_run_on_the_nodes_of_a_cluster(cluster, tmp_path):
         answers = [served.call("read", number).json["output"] for number in (3, 3, 9)]
         assert answers[0] == answers[1] != answers[2]
         assert sum(answers[0][0]) == pytest.approx(1, abs=1e-5)
-        wait_for(lambda: sum(one["runs"] for one in served.get("/v1/status").json["devices"]) == 3)
+        wait_for(lambda: sum(one["runs"] for one in served.ask("GET", "/v1/status").json["devices"]) == 3)
