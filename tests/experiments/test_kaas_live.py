@@ -47,15 +47,6 @@ def test_served_clients_are_recorded_with_their_loads_and_evictions(tmp_path):
     assert figures_of_policies(recording, begun.begin, begun.end)["jain"] <= 1
 
 
-def test_instance_that_is_evicted_as_its_run_ends_makes_room_at_once(tmp_path):
-    with served_clients(tmp_path, [MODEL], 4, DEVICES, {"dispatch": "kaas-balance"}) as asker:
-        asker.closed(asker.clients, 2, 0.3)
-    runs = live_records(tmp_path).invocations
-    evicted = live_records(tmp_path).instances["cause"].to_list().count("evicted")
-    assert evicted > 0
-    assert runs["cold_s"].max() < 25  # not the 30 s that an instance under way is given to end
-
-
 def test_prediction_keeps_both_devices_busy_and_falls_where_memory_runs_out():
     assert simulated(1)["rps"] == pytest.approx(2 / 0.012, rel=0.02)  # two users, each away for 2 ms
     assert simulated(4)["rps"] == pytest.approx(2 / 0.01, rel=0.02)
