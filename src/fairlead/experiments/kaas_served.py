@@ -49,7 +49,7 @@ def served_clients(
         devices: `names`, `memory_mb` of each and `environment`.
         policy: `dispatch` and its parameters.
     """
-    options = ["--policy", policy["dispatch"], "--drain", "2s", "--no-profile", "--no-warm-up"]
+    options = ["--policy", policy["dispatch"], "--drain", "30s", "--no-profile", "--no-warm-up"]
     for name in devices["names"]:
         options += ["--device", name]
     options += ["--device-memory", f"{devices['memory_mb']}MB"]

@@ -59,6 +59,7 @@ class KernelInstance:
         self._code: KernelCode | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_over = False
+        self._leaves: str | None = None  # why it is stopped as soon as nothing of it runs
 
     def start(self, code: asyncio.Future[KernelCode]) -> None:
         """Load it, once its code is there."""
@@ -73,6 +74,7 @@ class KernelInstance:
         if self._is_over:
             return
         if self._tasks and grace_s > 0:
+            self._leaves = reason
             asyncio.get_running_loop().call_later(grace_s, self.stop, 0.0, reason)
             return
         self._is_over = True
@@ -91,6 +93,8 @@ class KernelInstance:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:  # a fault of ours: nobody is answered
             self.stop(0.0, f"its runner failed: {error!r}")
+        elif self._leaves is not None and not self._tasks:
+            self.stop(0.0, self._leaves)
 
     async def _load(self, reading: asyncio.Future[KernelCode]) -> None:
         began = perf_counter()
