@@ -111,11 +111,11 @@ def test_values_are_made_up_where_none_are_given(option):
 def test_constants_that_do_not_fit_are_wrong_use():
     Path("graph.json").write_bytes(graph_json(digits().graph))
     Path("text").write_text("text")
-    save_file({"w0": np.zeros(1, np.float32)}, "other.safetensors")
+    save_file({"b0": np.zeros(1, np.float32)}, "other.safetensors")
     run = ("run", "graph.json", "--device", "numpy", "--constants")
     assert "constants 'nowhere' cannot be read" in invoke(*run, "nowhere", code=2).stderr
     assert "constants 'text' is no safetensors file" in invoke(*run, "text", code=2).stderr
-    assert "other.safetensors: there is no value for buffer 'b0'" in invoke(*run, "other.safetensors", code=2).stderr
+    assert "other.safetensors: buffer 'b0' must have" in invoke(*run, "other.safetensors", code=2).stderr
 
 
 def test_a_graph_that_a_device_cannot_run_fails():
