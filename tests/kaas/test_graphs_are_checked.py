@@ -7,6 +7,7 @@ import pytest
 from bad_graphs import CHANGES, GOOD, spoiled
 
 from fairlead.kaas import GraphError, Limits, graph_json, parse_graph
+from fairlead.kaas.graphs import SHIPPED
 
 
 def faults(document: object) -> list[str]:
@@ -78,3 +79,8 @@ def test_rekey_changes_keys_and_nothing_else():
     assert other.digest != graph.digest
     with pytest.raises(ValueError, match="keys must name buffers"):
         graph.rekey({"v": "k"})
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_graph_is_the_same_each_time(name):
+    assert len({SHIPPED[name]().graph.digest for _ in range(8)}) == 1

@@ -74,21 +74,10 @@ class AppKernel(AppFunction):
         """The values of its constants, by buffer or key. Raises `ValueError`."""
         given = self._constants
         if isinstance(given, str | PathLike):
-            path = self._folder / Path(given)
             try:
-                if path.stat().st_size > MOST_CONSTANT_BYTES:
-                    raise ValueError(
-                        f"kernel {self.name!r}: constants {str(given)!r} has more than {MOST_CONSTANT_BYTES >> 20} MB."
-                    )
-                values: dict[str, Array] = load(path.read_bytes())
-            except OSError as error:
-                raise ValueError(
-                    f"kernel {self.name!r}: constants {str(given)!r} cannot be read: {error.strerror}."
-                ) from None
-            except SafetensorError as error:
-                raise ValueError(
-                    f"kernel {self.name!r}: constants {str(given)!r} is no safetensors file: {error}."
-                ) from None
+                values = read_constants(self._folder / Path(given), str(given))
+            except ValueError as error:
+                raise ValueError(f"kernel {self.name!r}: {error}") from None
         else:
             values = {str(name): np.ascontiguousarray(value) for name, value in (given or {}).items()}
         try:
@@ -115,6 +104,19 @@ class AppKernel(AppFunction):
         by_buffer = {name: _part(self.graph.by_name[name], value) for name, (_, value) in values.items()}
         outputs = run_here(self.graph, inputs_of_value(self.graph, argument), by_buffer)
         return value_of_outputs(self.graph, outputs)
+
+
+def read_constants(file: Path, shown: str) -> dict[str, Array]:
+    """The values in a safetensors file, by name. Raises `ValueError`, which calls the file as `shown`."""
+    try:
+        if file.stat().st_size > MOST_CONSTANT_BYTES:
+            raise ValueError(f"constants {shown!r} has more than {MOST_CONSTANT_BYTES >> 20} MB.")
+        values: dict[str, Array] = load(file.read_bytes())
+    except OSError as error:
+        raise ValueError(f"constants {shown!r} cannot be read: {error.strerror}.") from None
+    except SafetensorError as error:
+        raise ValueError(f"constants {shown!r} is no safetensors file: {error}.") from None
+    return values
 
 
 def assign_constants(graph: Graph, values: Mapping[str, Array]) -> dict[str, tuple[str, Array]]:

@@ -60,6 +60,11 @@ def load_app(path: str | Path, name: str | None = None) -> App:
     return _app_in(_run(file, _read(file)), file, name or named)
 
 
+def load_module(file: Path) -> ModuleType:
+    """Run a Python file in a module of its own, as `load_app` does. Raises `ConfigError`."""
+    return _run(file, _read(file))
+
+
 def record_app(path: str | Path) -> tuple[App, Sources]:
     """The app of a file as `load_app` gives it, and the texts of all modules of its own folder that it imports.
 

@@ -36,6 +36,7 @@ COMMANDS = (
     "stress",
     "warmup",
     "models",
+    "kaas",
 )
 """Each is a module of this package, with a function of its name, or a group of commands."""
 

@@ -242,6 +242,8 @@ def serve(
         where = "--nodes, whose parts of this machine have no GPUs" if nodes is not None else f"--backend {backend}"
         hint = "; each fairlead agent takes these options itself" if backend == "agents" else ""
         raise UsageError(f"--gpus, --gpu-sharing and --vgpus-per-gpu do not go with {where}{hint}.")
+    if nodes is not None and (device or device_memory):
+        raise UsageError("--device and --device-memory do not go with --nodes, whose parts of this machine have none.")
     if nodes is not None and (warning := read_nodes(nodes).excess(len(paths))) is not None:
         warn(warning)
     if backend not in BACKENDS:

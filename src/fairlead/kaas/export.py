@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ import numpy.typing as npt
 from fairlead.errors import MissingExtraError
 from fairlead.kaas.devices.pocl import name_processor
 from fairlead.kaas.errors import ExportError
-from fairlead.kaas.graph import VERSION, Access, Argument, Buffer, Graph, Kernel, Source
+from fairlead.kaas.graph import ITEM_BYTES, VERSION, Access, Argument, Buffer, Graph, Kernel, Source
 from fairlead.kaas.parse import check_graph
 
 TINYGRAD = "0.14.0"
+_INSTALL = "pip install 'fairlead[kaas-export]'"
 _FUNCTION = re.compile(r"__kernel\s+void\s+(?:__attribute__\s*\(\([^)]*\)+\)\s*)?(\w+)\s*\(")
 
 
@@ -44,15 +46,22 @@ def export_graph(
     Its outputs are called `output`, or `output0`, `output1` and so on if it gives a tuple. ExportError if what
     it does cannot be a graph.
     """
+    for each, array in inputs.items():
+        if str(array.dtype) not in ITEM_BYTES:
+            raise ExportError(f"Input {each!r} has elements of type {array.dtype}, which a graph cannot have.")
     grad = open_tinygrad()
     from tinygrad.engine.jit import JitError as jit_error  # noqa: N813, PLC0415 - an optional library
 
-    jitted = grad.TinyJit(lambda *tensors: _realized(model(*tensors)))
+    jitted = grad.TinyJit(lambda *tensors: _realized(model(*tensors), grad.Tensor))
     try:
         for _ in range(3):  # the first call runs, the second captures, the third replays
             returned = jitted(*(grad.Tensor(array).realize() for array in inputs.values()))
     except jit_error as error:
         raise ExportError(f"tinygrad cannot capture the model: {error}") from error
+    except ExportError:
+        raise
+    except Exception as error:
+        raise ExportError(f"The model failed: {type(error).__name__}: {error}") from error
     outputs = {"output": returned[0]} if len(returned) == 1 else {f"output{i}": t for i, t in enumerate(returned)}
     parts = _Parts(inputs, {_place(tensor.uop.base.buffer): n for n, tensor in outputs.items()})
     kernels = tuple(parts.kernel(call) for call in jitted.captured.linear.src)
@@ -157,8 +166,11 @@ def _element_type(dtype: Any) -> str:
     return known[name]
 
 
-def _realized(returned: Any) -> tuple[Any, ...]:
+def _realized(returned: Any, kind: type) -> tuple[Any, ...]:
     tensors: Sequence[Any] = returned if isinstance(returned, tuple | list) else (returned,)
+    other = next((type(each).__name__ for each in tensors if not isinstance(each, kind)), None)
+    if other is not None or not tensors:
+        raise ExportError(f"The model must give a tensor or several; it gave {other or 'none'}.")
     return tuple(tensor.contiguous().realize() for tensor in tensors)
 
 
@@ -179,7 +191,13 @@ def open_tinygrad() -> Any:
         import tinygrad  # noqa: PLC0415 - an optional library
     except ImportError as error:
         raise MissingExtraError("Exporting", "tinygrad and pyopencl", "kaas-export") from error
-    device = tinygrad.Device["CL"]
+    found = version("tinygrad")
+    if found != TINYGRAD:
+        raise ExportError(f"tinygrad {found} is installed, and exporting needs {TINYGRAD}: {_INSTALL}.")
+    try:
+        device = tinygrad.Device["CL"]
+    except Exception as error:  # of any type: it depends on how loading the driver failed
+        raise ExportError(f"tinygrad finds no OpenCL device: {type(error).__name__}: {error}") from error
     handle = ctypes.cast(device.cl_dev, ctypes.c_void_p).value
     if handle is not None and device.driver_version.startswith("3.") and "-" in device.device_name:
         name_processor(handle)  # of PoCL, whose devices are called "basic-..." and "pthread-..."

@@ -60,7 +60,8 @@ def mlp(sizes: tuple[int, ...] = (256, 512, 512, 10), rows: int = 16, seed: int 
 
 def digits(seed: int = 0) -> Example:
     """A small convolutional network that tells handwritten digits (8 x 8, values 0 to 16) apart. The input is noise."""
-    constants = load(files(__package__).joinpath("digits.safetensors").read_bytes())
+    loaded = load(files(__package__).joinpath("digits.safetensors").read_bytes())
+    constants = dict(sorted(loaded.items()))  # they come in another order each time
     filters = len(constants["b0"])
     features = filters * 16
     kernels = [
