@@ -232,7 +232,7 @@ def fuzzed_app(folder: Path) -> Iterator[tuple[Serving, Callable[[Outcome], None
     served = Serving(app, folder / "state", *OPTIONS, token=TOKEN)
 
     def look(outcome: Outcome) -> None:
-        lines = served.err.splitlines()
+        lines = served.own_err.splitlines()
         outcome.log_faults = [line for line in lines if any(sign in line for sign in LOG_FAULTS)]
         marked = folder / "marked.txt"
         outcome.marked = marked.stat().st_size if marked.exists() else 0

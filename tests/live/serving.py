@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 TOKEN = "a-token-for-tests-0123456789"
+_OF_FUNCTION = re.compile(r"[\w.-]+ \| ")
 OWN_FAULTS = ("a fault of Fairlead", "Exception in callback", "never retrieved", "Fatal error")
 START_LIMIT_S = 300.0  # for a machine with much else to do; a quiet one takes a second
 
@@ -105,6 +107,11 @@ class Serving:
     @property
     def err(self) -> str:
         return self._err.read_text(errors="replace")
+
+    @property
+    def own_err(self) -> str:
+        """What it said itself, without the lines of functions, which begin with a function's name."""
+        return "\n".join(line for line in self.err.splitlines() if not _OF_FUNCTION.match(line))
 
     # --- its processes ---------------------------------------------------------------------------------------------
 
@@ -210,7 +217,7 @@ def serving(app: Path | None, state: Path, *options: str, has_faults: bool = Fal
         yield served.wait_until_serving()
     finally:
         served.end()
-    found = [line for line in served.err.splitlines() if any(sign in line for sign in OWN_FAULTS)]
+    found = [line for line in served.own_err.splitlines() if any(sign in line for sign in OWN_FAULTS)]
     assert has_faults or not found, served.err[-5000:]
 
 

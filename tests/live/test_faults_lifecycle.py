@@ -75,7 +75,7 @@ def test_an_app_whose_setup_fails_ends_serve_with_the_reason(tmp_path, text, why
     try:
         assert served.process.wait(300) == 1
         assert why in served.err
-        assert "Traceback" not in served.err.partition("its last output")[0]
+        assert "Traceback" not in served.own_err.partition("its last output")[0]
     finally:
         served.end()
 

@@ -418,6 +418,7 @@ def _one_of_each() -> list[ev.Event]:
         [15, "n", "close"],
         [16, 1, "s", 0, {"ok": True}],
         [17, {"f": [{"seconds": 0.5}]}],
+        [18, 1, ["weights"]],
     ]
     return decode_instant([0.0, rest])[1]
 

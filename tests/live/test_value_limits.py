@@ -98,7 +98,7 @@ def world(tmp_path_factory):
     with serving(app, folder / "state", "--policy", "fifo", *limits, token=TOKEN, env=env) as served:
         served.old = old
         yield served
-    assert "Traceback" not in "".join(line for line in served.err.splitlines() if "app.py" not in line)
+    assert "Traceback" not in "".join(line for line in served.own_err.splitlines() if "app.py" not in line)
 
 
 def refused(reply, code):

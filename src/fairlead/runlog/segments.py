@@ -43,6 +43,7 @@ EVENTS = (
     "NodeDraining",
     "Recalled",
     "Tried",
+    "BuffersEvicted",
 )
 """The place of an event's class in here is its number on disk: append only."""
 
