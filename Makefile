@@ -39,7 +39,7 @@ test-slow: setup
 
 # Everything that starts a Ray cluster, also what takes longer; one after the other, as each has raylets of its own.
 test-ray: setup
-	$(BIN)/pytest -m "ray or ray_long" tests/live
+	$(BIN)/pytest -m "ray or ray_long" tests/live tests/docs
 
 # The weights of the video workflow, which its tests need: got once, into the folder where tests/conftest.py looks.
 models: setup

@@ -8,7 +8,10 @@ from unittest.mock import patch
 import pytest
 from doc_pages import DOCS, ROOT, RUN, blocks, run_fairlead, run_page, run_python
 
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = [
+    pytest.param(script, marks=[pytest.mark.ray_long] if "ray" in script.stem else [], id=script.stem)
+    for script in sorted((ROOT / "examples").glob("*.py"))
+]
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
@@ -34,7 +37,7 @@ def test_the_policy_of_contributing_passes_its_own_tests(tmp_path):
     assert "3 passed" in done.stdout
 
 
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", EXAMPLES)
 def test_example_runs(script, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [str(script)])
@@ -46,7 +49,7 @@ def test_example_runs(script, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda script: script.stem)
+@pytest.mark.parametrize("script", EXAMPLES)
 def test_example_runs_in_a_process_of_its_own(script, tmp_path):
     done = run_python(["-W", "error", str(script)], tmp_path)
     assert done.returncode == 0, done.stderr

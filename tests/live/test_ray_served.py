@@ -225,6 +225,7 @@ app.workflow("size", make >> count, slo="5s")
 """
 
 
+@pytest.mark.ray_long
 def test_each_version_of_an_app_has_its_own_packages_on_the_nodes(cluster, tmp_path):
     code = VERSIONED.format(requirement=wheel(tmp_path, 1))
     with serving_on(cluster.address, tmp_path, "--allow-deploy", code=code, token=TOKEN) as served:
