@@ -105,7 +105,7 @@ def test_options_reach_the_agent(folder):
 
 def test_interrupt_ends_training_after_the_step_and_keeps_what_was_learnt(folder, monkeypatch):
     def reach(self: ShareProgress, share: float, doing: str = "") -> None:
-        assert doing.endswith("met of late")
+        assert doing.endswith("met recently")
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(ShareProgress, "reach", reach)

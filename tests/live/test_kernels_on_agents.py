@@ -26,7 +26,7 @@ LARGE = """
 def test_kernels_run_on_agents_and_their_values_travel(tmp_path):
     async def test():
         async with world(tmp_path) as made:
-            device = Device(vgpus=1, name="numpy", memory_gb=8 / 1024)
+            device = Device(vgpus=1, name="numpy", serves="kernels", memory_gb=8 / 1024)
             agents = [made.agent(name, devices=(device,)) for name in ("a", "b")]
             provider = made.provider(wait_s=60.0)
             paths = (write(tmp_path, MANY, "many.py"), write(tmp_path, LARGE, "large.py"))

@@ -113,9 +113,9 @@ def test_the_next_batch_is_sent_before_answers_and_its_time_counts_from_the_deci
                 sleep(0.1)  # the loop is busy between the decision and the batch
                 return predict(*what)
 
-            def counted(function, members, predicted_s, work_s):
+            def counted(batch, work_s, transfer_s):
                 times.append(work_s)
-                count(function, members, predicted_s, work_s)
+                count(batch, work_s, transfer_s)
 
             runtime._instances.run, runtime.tally.predict_s, runtime.tally.batch = sent, slow, counted
             how = {"deadline_s": None, "budget_usd": None, "done": lambda _: order.append("answered")}
