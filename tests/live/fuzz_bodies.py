@@ -93,10 +93,26 @@ def accepted(maker: Maker) -> list[Request]:
 
 
 def looks(maker: Maker, document: Mapping[str, Any]) -> list[Request]:
-    """GET and HEAD of every path of the OpenAPI document, for names that are there and names that are not."""
+    """GET and HEAD of every path of the OpenAPI document, for names that are there and names that are not.
+
+    Not GET of a stream: what is asked for behind it is not answered.
+    """
     paths = [path for path, methods in document["paths"].items() if "get" in methods]
-    targets = [target for path in paths for target in _filled(path)]
-    return [maker.get(target, method) for target in targets for method in ("GET", "HEAD")]
+    found = [(target, path) for path in paths for target in _filled(path)]
+    heads = [maker.get(target, "HEAD") for target, _ in found]
+    return heads + [maker.get(target) for target, path in found if not _is_stream(document["paths"][path]["get"])]
+
+
+def streams(maker: Maker, document: Mapping[str, Any]) -> list[tuple[Request, int]]:
+    """What is answered without an end, and how many parts of it come at once."""
+    paths = document["paths"]
+    found = [(maker.get(path), 2) for path, methods in paths.items() if _is_stream(methods.get("get", {}))]
+    return found + [(maker.get("/v1/logs?follow=1"), 0)] * ("/v1/logs" in paths)
+
+
+def _is_stream(operation: Mapping[str, Any]) -> bool:
+    answer = operation.get("responses", {}).get("200", {})
+    return "text/event-stream" in answer.get("content", {})
 
 
 def refused(maker: Maker, document: Mapping[str, Any]) -> list[Request]:

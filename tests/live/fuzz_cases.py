@@ -88,6 +88,15 @@ class Fuzz(Parts):
             case.is_poisoned = True
         return self._split(case, 0.002) if rng.random() < 0.5 else case
 
+    def streamed(self) -> Case:
+        """A stream as the last request, whose client leaves after a few parts."""
+        case = self._clean(self._rng.choice((0, 0, 1, 5)))
+        if self._streams:
+            request, case.parts = self._rng.choice(self._streams)
+            case.steps.append(self._add(case, request))
+            case.due += 1
+        return self._split(case, 0.002) if self._rng.random() < 0.2 else case
+
     def closing(self) -> Case:
         """What follows a request that closes is not to be answered."""
         case = self._clean(self._rng.choice((0, 2)))
@@ -304,6 +313,7 @@ MUTATIONS: dict[str, tuple[float, Callable[[Fuzz], Case]]] = {
     "slow": (0.4, Fuzz.slow),
     "hidden": (2, Fuzz.hidden),
     "chunked": (3, Fuzz.chunked),
+    "streamed": (1, Fuzz.streamed),
     "closing": (1, Fuzz.closing),
     "expect": (1, Fuzz.expect),
     "odd head": (3, Fuzz.odd_head),

@@ -5,7 +5,7 @@ import struct
 from collections import Counter
 from time import monotonic
 
-from fuzz_answers import NotAnAnswerError, read_head
+from fuzz_answers import Head, NotAnAnswerError, count_parts, read_head
 from fuzz_parts import Case, Do
 
 NEVER = (500, 502, 504)
@@ -27,8 +27,18 @@ class Link:
     `play` and `read` return True while the case goes on. Answers are matched with requests by their ids.
     """
 
-    __slots__ = ("_at", "_buffer", "_is_written", "_out", "_sentinel", "answered", "case", "is_closing", "is_gone")
-    __slots__ += ("answer_limit_s", "pause_until", "received", "skip", "socket", "statuses", "until", "wants_to_write")
+    __slots__ = ("_at", "_buffer", "_is_streamed", "_is_written", "_out", "_sentinel", "answered", "case", "is_closing")
+    __slots__ += (
+        "answer_limit_s",
+        "is_gone",
+        "pause_until",
+        "received",
+        "skip",
+        "socket",
+        "statuses",
+        "until",
+        "wants_to_write",
+    )
 
     def __init__(
         self, address: tuple[str, int], statuses: Counter[int], answer_limit_s: float = ANSWER_LIMIT_S
@@ -54,6 +64,7 @@ class Link:
         self._out: memoryview | None = None
         self._sentinel = 0
         self._is_written = False
+        self._is_streamed = False  # what comes now are parts of the last answer
         self.until = monotonic() + (DEAF_LIMIT_S if case.is_deaf else self.answer_limit_s)
 
     # --- sending ---------------------------------------------------------------------------------------------------
@@ -125,7 +136,7 @@ class Link:
 
     def _parse(self) -> None:
         buffer, start = self._buffer, 0
-        while start < len(buffer):
+        while start < len(buffer) and not self._is_streamed:
             try:
                 head = read_head(buffer, start)
             except NotAnAnswerError as error:
@@ -136,10 +147,28 @@ class Link:
             if head.status == 100:
                 continue
             self.statuses[head.status] += 1
+            self._is_streamed = self._begins_stream(head)
             length = self._match(head.status, head.id, head.closes, head.has_retry, head.length)
             self.skip = max(0, start + length - len(buffer))
             start = min(start + length, len(buffer))
         del buffer[:start]
+
+    def _begins_stream(self, head: Head) -> bool:
+        """Whether parts follow, as they may only where a stream was asked for."""
+        case = self.case
+        number = int(head.id) if head.id is not None and head.id.isdigit() else 0
+        if not head.is_streamed or number in case.heads:
+            return False
+        if case.parts is None or number != case.ids[-1]:
+            raise ViolationError("no valid answer: a transfer coding, where a length is due")
+        return True
+
+    def _has_parts(self) -> bool:
+        """Whether the stream has as many parts as are due."""
+        try:
+            return count_parts(self._buffer) >= (self.case.parts or 0)
+        except NotAnAnswerError as error:
+            raise ViolationError(f"no valid answer: {error}") from None
 
     def _match(self, status: int, id: bytes | None, closes: bool, has_retry: bool, length: int) -> int:
         """Check one answer; gives the bytes of its body."""
@@ -185,6 +214,10 @@ class Link:
     def _is_over(self) -> bool:
         """Whether the case has ended; a poisoned connection that is still open gets one more request first."""
         case = self.case
+        if self._is_streamed:
+            if self._has_parts():
+                self.close()
+            return self.is_gone
         if not self._is_written or self.is_closing or self.skip or case.is_lost or self.answered < len(case.ids):
             return False
         if case.must_close:
@@ -203,6 +236,8 @@ class Link:
         """The time for an answer is over."""
         if not self.case.is_lost and self.answered < self.case.due:
             raise ViolationError(f"no answer within {self.answer_limit_s:g} s")
+        if self._is_streamed:
+            raise ViolationError(f"fewer than {self.case.parts} parts of a stream within {self.answer_limit_s:g} s")
         if self.is_closing or self.case.must_close:
             raise ViolationError("the connection was not closed")
         if self._sentinel > 0:
@@ -213,6 +248,8 @@ class Link:
         """The server has closed the connection."""
         case = self.case
         self.close()
+        if self._is_streamed:
+            raise ViolationError("a stream that ends while its client stays")
         if case.is_lost or self.is_closing or self.answered >= case.due or (case.is_poisoned and not is_orderly):
             return False
         raise ViolationError("closed without an answer that is due")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from fuzz_bodies import Maker, Request, accepted, looks, odd_bodies, odd_heads, plain, refused
+from fuzz_bodies import Maker, Request, accepted, looks, odd_bodies, odd_heads, plain, refused, streams
 
 
 class Do(Enum):
@@ -34,6 +34,7 @@ class Case:
         must_close: Whether the server must close after the last answer.
         is_lost: Whether the client leaves, or sends no whole request, so that no answer is due.
         is_deaf: Whether it reads no answer while it sends.
+        parts: If the last answer is a stream: how many parts of it are due before the client leaves.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Case:
     must_close: bool = False
     is_lost: bool = False
     is_deaf: bool = False
+    parts: int | None = None
 
 
 class Parts:
@@ -68,6 +70,7 @@ class Parts:
         self._cheap = [maker.get("/healthz"), maker.get("/readyz"), maker.get("/healthz", "HEAD"), maker.get("/v2")]
         self._cheap += [maker.get("/nothing"), maker.get("/v1/requests/" + "0" * 32), maker.get("/v2/health/live")]
         self._odd_heads = odd_heads(maker)
+        self._streams = streams(maker, document)
 
     def _pick(self) -> Request:
         rng = self._rng

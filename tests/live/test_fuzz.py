@@ -97,6 +97,14 @@ def test_an_answer_to_head_has_no_body():
         play(case(1, 2, heads={1}), OK % 1 + OK % 2)
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-request-id: %d\r\n\r\n"
+
+
+def test_a_stream_may_come_where_it_was_asked_for():
+    assert play(case(1, 2, parts=2), OK % 1 + CHUNKED % 2 + b"2\r\nab\r\nA\r\n0123456789\r\n1") == {200: 2}
+    assert play(case(1, 2, heads={1}), CHUNKED % 1 + OK % 2) == {200: 2}
+
+
 @pytest.mark.parametrize(
     ("sent", "answer", "found"),
     [
@@ -117,6 +125,11 @@ def test_an_answer_to_head_has_no_body():
         (case(1, must_refuse={1}), OK % 1, "must be refused"),
         (case(1), b"HTTP/1.1 200 OK\r\nx-request-id: 1\r\n\r\n", "content lengths"),
         (case(1), b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", "transfer coding"),
+        (case(1, 2, parts=0), CHUNKED % 1, "transfer coding"),
+        (case(1, parts=1), CHUNKED % 1 + b"2\r\nabc\r\n", "goes on after its end"),
+        (case(1, parts=1), CHUNKED % 1 + b"2;x\r\n", "size of a chunk"),
+        (case(1, parts=1), CHUNKED % 1 + b"0\r\n\r\n", "stream that ends"),
+        (case(1, parts=1), CHUNKED % 1 + b"2\r\nab", "stream that ends"),
         (case(1), b"HTTP/1.1 200 OK\r\nbad header: 1\r\n\r\n", "not a valid head"),
         (case(1), b"hello", "begins with"),
     ],

@@ -73,7 +73,7 @@ function Instances({ app, instances, node, look }) {
       <label>Function <select value=${name} onChange=${(event) => narrow(event.target.value)}><option value="">all</option>${app.functions.map((one) => html`<option value=${one.name}>${one.name}</option>`)}</select></label>
       <label>Node <select value=${node} onChange=${(event) => look(event.target.value)}><option value="">all</option>${app.nodes.map((one) => html`<option value=${one.name} selected=${one.name === node}>${one.name}</option>`)}</select></label></div></div>
     <p class="note" role="status">${plural(rows.length, "instance")} shown</p>
-    <${LongTable} label="Instances" heads=${["Instance", "Function", "Node", "State", "vCPUs", "vGPUs", "Memory", "Age"]} rows=${rows} height=${360} render=${(one) => html`<tr key=${one[0]}><th scope="row">${one[0]}</th><td>${one[1]}</td><td>${app.nodes[one[2]]?.name ?? "–"}${one[3] != null ? ` / ${one[3]}` : ""}</td>
+    <${LongTable} key=${`${node} ${name}`} label="Instances" heads=${["Instance", "Function", "Node", "State", "vCPUs", "vGPUs", "Memory", "Age"]} rows=${rows} height=${360} render=${(one) => html`<tr key=${one[0]}><th scope="row">${one[0]}</th><td>${one[1]}</td><td>${app.nodes[one[2]]?.name ?? "–"}${one[3] != null ? ` / ${one[3]}` : ""}</td>
       <td><span class=${`swatch ${COLOURS[one[4]]}`}></span>${STATES[one[4]]}</td><td>${number(one[5])}</td><td>${number(one[6])}</td><td>${one[7] ? memory(one[7]) : "–"}</td><td>${duration(one[8])}</td></tr>`} /></section>`;
 }
 

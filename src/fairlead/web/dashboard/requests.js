@@ -17,7 +17,7 @@ export function Requests({ chosen }) {
   return html`<section><div class="head"><div><h1>Requests</h1><p class="facts">The last ones of ${chosen}. Choose one to see where its time went.</p></div>
       <div class="tools"><label>Show <select value=${kind} onChange=${(event) => filter(event.target.value)}><option value="all">all</option>${Object.entries(KINDS).map(([key, text]) => html`<option value=${key}>${text.toLowerCase()}</option>`)}</select></label>
       <button aria-pressed=${held !== null} onClick=${() => hold(held ? null : [...now])}>${held ? "Go on" : "Pause"}</button></div></div>
-    ${rows.length ? html`<${LongTable} label="Requests" heads=${["Request", "Ended", "How", "Latency", "Where the time went", "Why"]} left=${[2, 5]} rows=${rows} render=${(one) => html`<tr key=${one.number}>
+    ${rows.length ? html`<${LongTable} key=${kind} label="Requests" heads=${["Request", "Ended", "How", "Latency", "Where the time went", "Why"]} left=${[2, 5]} rows=${rows} render=${(one) => html`<tr key=${one.number}>
       <th scope="row"><button class="link" onClick=${() => show(one)} aria-label=${`Story of ${one.id}`}>${one.id}</button></th><td>${clock(one.at)}</td>
       <td class="left"><span class=${`chip ${one.kind}`}>${KINDS[one.kind]}</span></td>
       <td>${duration(one.latency_s)}${one.allowed_s != null ? html`<span class="of"> of ${duration(one.allowed_s)}</span>` : ""}</td>
