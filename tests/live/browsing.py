@@ -16,6 +16,10 @@ _OPTIONS = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--disable-extensions",
+    "--disable-software-rasterizer",
+    "--force-prefers-reduced-motion",
+    "--in-process-gpu",
 )
 
 
