@@ -3,8 +3,8 @@
     python benchmarks/kaas_stress.py --device opencl:0 --requests 10000 --kill-seconds 1
     python benchmarks/kaas_stress.py --device opencl:0 --minutes 30 --kill-seconds 60
 
-Every answer is compared with NumPy's. A kill comes whenever so many more requests are answered (`--kill-every`), or
-every so many seconds (`--kill-seconds`), while others are under way; with `--minutes` it goes on for that long. Prints
+Every answer is compared with NumPy's. A kill comes after a number of further answers (`--kill-every`), or
+every few seconds (`--kill-seconds`), while others are under way; with `--minutes` it goes on for that long. Prints
 what happened, and fails if an answer is wrong or lost, or if memory went over the cap. Whether anything grows is for
 the reader: the sizes of the processes just before their kills, and the slope of this process's over time.
 """

@@ -80,7 +80,7 @@ def pour(told: Connection) -> None:
 
 
 def drink(connection: socket.socket, size: int) -> bytearray:
-    """So many bytes over the bare connection."""
+    """Reads this number of bytes over the bare connection."""
     data = bytearray(size)
     rest = memoryview(data)
     connection.sendall(size.to_bytes(8, "little"))

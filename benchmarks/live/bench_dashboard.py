@@ -29,7 +29,7 @@ ROUND_S = 6.0
 
 @contextmanager
 def dashboards(url: str, count: int) -> Iterator[None]:
-    """So many readers of the stream."""
+    """Opens this number of readers of the stream."""
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     links = [socket.create_connection((host, int(port))) for _ in range(count)]
     threads = [Thread(target=read, args=(link,), daemon=True) for link in links]

@@ -89,7 +89,7 @@ class Sink:
 
 
 def times_s(client: Client, count: int) -> list[float]:
-    """How long each of so many calls takes, one at a time."""
+    """The latency of each of a number of calls, one at a time."""
     found = []
     for _ in range(count):
         began = perf_counter()

@@ -37,7 +37,7 @@ KERNEL_LOAD_LIMIT_S = 60.0
 _LARGE_BYTES = 1 << 20  # of a constant that is counted by itself
 
 ANY_DEVICE = "numpy"
-"""The device of kernels where an app names none and nobody has looked which there are."""
+"""The device of kernels where an app names none and the machine has not been looked at yet."""
 
 RATE_RPS = 10.0
 """Requests per second of every workflow in a simulation, if nothing is said."""

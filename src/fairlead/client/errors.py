@@ -64,7 +64,7 @@ class CallError(FairleadError):
 
 
 class RefusedError(CallError):
-    """Not now. `retry_after_s` says when to come again, None if nobody can tell."""
+    """Not now. `retry_after_s` says when to come again, None if it is not known."""
 
     retry_after_s: float | None = None
 

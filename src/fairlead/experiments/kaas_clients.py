@@ -20,7 +20,7 @@ _SIDE = 16  # work items along each side of a work group of the shipped gemm
 
 
 def clients_of(models: Sequence[Model], count: int) -> dict[str, Example]:
-    """So many clients by name, the models dealt in turn; each has a constant of its own."""
+    """A number of clients by name, the models dealt in turn; each has a constant of its own."""
     return {f"client-{i + 1}": client_of(models[i % len(models)], i) for i in range(count)}
 
 

@@ -90,7 +90,7 @@ class Asker:
         return self._timed(ask)
 
     def closed(self, clients: Sequence[str], outstanding: int, seconds: float) -> Span:
-        """Each client keeps so many requests open; those count that ended in time, and the first of each user."""
+        """Each client keeps `outstanding` requests open; those count that ended in time, and the first of each user."""
 
         async def ask() -> list[tuple[str, float]]:
             async with _Lines(self._address) as lines:

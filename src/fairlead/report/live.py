@@ -35,7 +35,7 @@ def is_run(folder: Path) -> bool:
 
 
 def read_any_run(folder: Path, newest_bytes: int | None = None) -> Recording:
-    """The run in a folder, simulated or live; of a live one perhaps only about so many bytes at its end."""
+    """The run in a folder, simulated or live; of a live one perhaps only the last `newest_bytes` of it."""
     return read_live_run(folder, newest_bytes) if (folder / HEAD).exists() else read_run(folder)
 
 
