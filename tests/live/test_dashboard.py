@@ -188,6 +188,7 @@ def _is_taken(gateway):
         return b" 200 " in link.recv(100)
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_is_disconnected(tmp_path):
     class LargeHost(SmallHost):
         def obstacles(self):

@@ -258,6 +258,7 @@ def test_where_no_gpu_is_offered_nothing_is_hidden_and_nothing_is_given(here):
         gpus.environment({}, "1.1", 0, 1.0)
 
 
+@pytest.mark.slow
 def test_a_driver_that_does_not_answer_loses_its_gpus_until_it_does(here):
     made = here(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
     gpus = MachineGpus.find(GpuChoice())

@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import pytest
 from gpu_machine import GIB, LOST, FakeGpu, machine, mig_gpu, mps_gpu, needs_compiler
 from serving import START_LIMIT_S, Serving, serving, wait_for, write_app
 from typer.testing import CliRunner
@@ -161,6 +162,7 @@ def check_loss(folder, made, served):
     wait_for(lambda: all(device["is_lost"] for device in devices_of(served)), why=lambda: served.err)
 
 
+@pytest.mark.slow
 def test_an_agent_offers_its_gpus_and_reports_what_becomes_of_them(tmp_path):
     made = machine(tmp_path / "machine", [FakeGpu("GPU-a"), FakeGpu("GPU-b")])
     apps = [write_app(tmp_path / f"{name}.py", code, name) for name, code in (("demo", LOSS), ("other", ONCE))]

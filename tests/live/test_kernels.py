@@ -87,7 +87,8 @@ def test_an_input_of_another_type_or_shape_fails_its_request_with_the_buffer(tmp
     run(test())
 
 
-@pytest.mark.parametrize("policy", [pytest.param("mqfq-sticky", marks=pytest.mark.slow), "fairlead"])
+@pytest.mark.parametrize("policy", ["mqfq-sticky", "fairlead"])
+@pytest.mark.slow
 @needs_pocl
 def test_every_answer_is_right_on_two_devices_under_a_small_cap(tmp_path, policy):
     async def test():

@@ -254,6 +254,7 @@ def test_a_frozen_node_is_given_up_long_before_ray_notices(cluster, served):
     wait_for(lambda: len(nodes(served)) == 3, 60, lambda: served.err)
 
 
+@pytest.mark.ray_long
 def test_kernels_run_on_the_nodes_of_a_cluster(cluster, tmp_path):
     options = ("--device", "numpy", "--device-memory", "64MB")
     with serving_on(cluster.address, tmp_path, *options, code=KERNELS) as served:
