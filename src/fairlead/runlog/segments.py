@@ -127,7 +127,7 @@ def read_frames(folder: Path, tail: Tail | None = None, newest_bytes: int | None
     """Every frame of a folder in the order of writing, also while it is being written to.
 
     What does not check ends its segment: the rest of it is counted in `tail`. With `newest_bytes`, of a longer run only
-    the first segment, which tells how it began, and about so many bytes at its end are read.
+    the first segment, which tells how it began, and about this number of bytes at its end are read.
     """
     tail = tail if tail is not None else Tail()
     decoder = msgspec.msgpack.Decoder(Frame)
@@ -158,7 +158,7 @@ def read_frames(folder: Path, tail: Tail | None = None, newest_bytes: int | None
 
 
 def _newest(folder: Path, numbers: list[int], most_bytes: int) -> set[int]:
-    """The last segments that together have at most so many bytes; one at least."""
+    """The last segments that together have at most this number of bytes; one at least."""
     newest: set[int] = set()
     size = 0
     for number in reversed(numbers):

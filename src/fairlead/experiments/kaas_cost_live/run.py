@@ -162,11 +162,11 @@ def judge(rows: Rows) -> Iterator[Claim]:
     if not rows:
         return  # no full run yet
     serverful, faas, kaas = (pick(rows, way=way) for way in WAYS)
-    for dearer, cheaper in ((serverful, faas), (faas, kaas)):
+    for costlier, cheaper in ((serverful, faas), (faas, kaas)):
         yield decide(
-            f"device-seconds that a client holds: {cheaper['way']} over {dearer['way']}",
+            f"device-seconds that a client holds: {cheaper['way']} over {costlier['way']}",
             below(1, "less, over the seeds"),
-            quotient(cheaper, dearer, "held_s"),
+            quotient(cheaper, costlier, "held_s"),
             paper="serverful > FaaS > KaaS (UCB/EECS-2022-88, chapter 5)",
             ours={way: measured(pick(rows, way=way), "held_s").text() + " s" for way in WAYS},
         )

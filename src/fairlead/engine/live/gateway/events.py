@@ -136,7 +136,7 @@ class Hub:
             self._listeners.discard(outlet)
 
         outlet.on_lost = gone
-        if not self._listeners:  # nothing was looked at while nobody listened
+        if not self._listeners:  # nothing is sampled while there is no listener
             self._stages.clear()
             self._told = {name: tally.recent.number for name, tally in self._tallies.by_workflow.items()}
             self._stages.append(self._stage_totals(self._host.glance()))

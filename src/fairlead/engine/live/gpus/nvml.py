@@ -245,7 +245,7 @@ class Nvml:
         try:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(handle, self._seen_us[uuid])
         except self._nvml.NVMLError as error:
-            return {} if getattr(error, "value", None) == self._nvml.NVML_ERROR_NOT_FOUND else None  # nobody ran
+            return {} if getattr(error, "value", None) == self._nvml.NVML_ERROR_NOT_FOUND else None  # no process ran
         latest: dict[int, tuple[int, float]] = {}
         for sample in samples:
             at, share = int(sample.timeStamp), min(100, max(0, int(sample.smUtil))) / 100

@@ -91,7 +91,9 @@ class KernelInstance:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:  # a fault of ours: nobody is answered
+        if (
+            not task.cancelled() and (error := task.exception()) is not None
+        ):  # a fault of ours: the client gets no answer
             self.stop(0.0, f"its runner failed: {error!r}")
         elif self._leaves is not None and not self._tasks:
             self.stop(0.0, self._leaves)
