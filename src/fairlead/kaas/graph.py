@@ -126,6 +126,16 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Bytes of all its buffers."""
         return sum(buffer.size for buffer in self.buffers)
 
+    @cached_property
+    def sent_bytes(self) -> int:
+        """Bytes that come with each request."""
+        return sum(buffer.size for buffer in self.buffers if buffer.is_sent)
+
+    @cached_property
+    def returned_bytes(self) -> int:
+        """Bytes that come back with each answer."""
+        return sum(buffer.size for buffer in self.buffers if buffer.is_returned)
+
     def key_of(self, buffer: Buffer) -> str:
         """The key of a buffer's value: its own, or "graph/buffer"."""
         return buffer.key if buffer.key is not None else f"{self.name}/{buffer.name}"

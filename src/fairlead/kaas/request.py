@@ -102,7 +102,7 @@ def inputs_of(request: Request) -> list[memoryview]:
         raise RequestError(f"keys must name constants of {graph.name}; got {', '.join(wrong)[:200]}.")
     if sum(map(len, request.keys.values())) > _MOST_KEYS:
         raise RequestError(f"keys of a request may have {_MOST_KEYS} characters in all.")
-    for way, size in (("sends", sum(b.size for b in expected)), ("returns", _returned(graph))):
+    for way, size in (("sends", graph.sent_bytes), ("returns", graph.returned_bytes)):
         if size > MOST_PAYLOAD:
             raise RequestError(f"{graph.name} {way} {size} bytes with a request; at most {MOST_PAYLOAD} are possible.")
     parts_of: list[memoryview] = []
@@ -119,7 +119,3 @@ def inputs_of(request: Request) -> list[memoryview]:
             raise RequestError(f"Input {buffer.name!r} must have {buffer.size} bytes; got {data.nbytes}.")
         parts_of.append(data)
     return parts_of
-
-
-def _returned(graph: Graph) -> int:
-    return sum(buffer.size for buffer in graph.buffers if buffer.is_returned)
