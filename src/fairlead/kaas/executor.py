@@ -463,8 +463,9 @@ class _Shared:
         self.free.append(slot)
 
     def close(self) -> None:
-        for each in (self.board, *self.slots):
-            each.close()
+        self.board.close()
+        for slot in self.slots:
+            slot.close()
 
 
 class _Link:

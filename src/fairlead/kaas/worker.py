@@ -64,7 +64,7 @@ class Worker:
         try:
             while True:
                 with self._receiving:
-                    following = self._receive()
+                    following: tuple[Run, Loaded] | None = self._receive()
                 while following is not None:
                     self._run(*following)
                     self._ahead.release()

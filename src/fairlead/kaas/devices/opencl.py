@@ -191,11 +191,11 @@ def _enqueue() -> Callable[..., int] | None:
     path = mapped_file("libOpenCL")
     if path is None:
         return None
-    enqueue = ctypes.CDLL(path).clEnqueueNDRangeKernel
+    enqueue: Callable[..., int] = ctypes.CDLL(path).clEnqueueNDRangeKernel
     sizes, pointer, number = ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p, ctypes.c_uint
     enqueue.argtypes = [pointer, pointer, number, sizes, sizes, sizes, number, pointer, pointer]
     enqueue.restype = ctypes.c_int
-    return enqueue  # type: ignore[no-any-return]
+    return enqueue
 
 
 def _devices(cl: Any) -> list[Any]:
