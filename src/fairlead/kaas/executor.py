@@ -83,7 +83,7 @@ class _Pending:
     id: int
     request: Request
     payload: list[memoryview] | None  # None for one that is only loaded
-    future: asyncio.Future[Answer]
+    answered: Callable[[Answer | KernelError], None] | None  # None once it was told, or does not want to be
     asked_at: float
     deaths: int = 0
     slot: int = 0  # of the process that it was sent to
@@ -156,7 +156,7 @@ class Executor:
 
     async def run(self, request: Request) -> Answer:
         """The answer to a request; a KernelError if it fails."""
-        return await self._put(request, inputs_of(request))
+        return await self._future(request, inputs_of(request))
 
     async def load(self, request: Request) -> Answer:
         """Compile the graph of a request and load its constants, for when it comes; its inputs are not looked at.
@@ -164,22 +164,51 @@ class Executor:
         The answer has no outputs. Whether the constants are still there when the request comes depends on what else
         needs the room.
         """
-        return await self._put(request, None)
+        return await self._future(request, None)
 
-    async def _put(self, request: Request, payload: list[memoryview] | None) -> Answer:
+    def submit(self, request: Request, answered: Callable[[Answer | KernelError], None]) -> Callable[[], None]:
+        """Run a request, and call `answered` as soon as its answer is there; calls off the request if it is called.
+
+        `answered` must not raise. RequestError if the request is wrong, DeviceLostError if the executor is closed.
+        """
+        pending = self._put(request, inputs_of(request), answered)
+        return lambda: self._give_up(pending)
+
+    async def _future(self, request: Request, payload: list[memoryview] | None) -> Answer:
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+        def answered(outcome: Answer | KernelError) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, KernelError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        pending = self._put(request, payload, answered)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._give_up(pending)
+            raise
+
+    def _put(
+        self, request: Request, payload: list[memoryview] | None, answered: Callable[[Answer | KernelError], None]
+    ) -> _Pending:
         if self._is_closed:
             raise DeviceLostError("The executor is closed.")
         self._next += 1
-        pending = _Pending(self._next, request, payload, asyncio.get_running_loop().create_future(), perf_counter())
+        pending = _Pending(self._next, request, payload, answered, perf_counter())
         self._waiting.append(pending)
         self._send_waiting()
-        try:
-            return await pending.future
-        except asyncio.CancelledError:
-            with suppress(ValueError):  # what was sent already is answered to nobody
-                self._waiting.remove(pending)
-                self._suspects.discard(pending.id)
-            raise
+        return pending
+
+    def _give_up(self, pending: _Pending) -> None:
+        """Tell the caller of a request nothing any more. What was sent already is answered to nobody."""
+        pending.answered = None
+        with suppress(ValueError):
+            self._waiting.remove(pending)
+            self._suspects.discard(pending.id)
 
     async def status(self) -> Status:
         """What lies on the device, and what was done since the start, restarts included."""
@@ -275,7 +304,7 @@ class Executor:
             return
         while self._waiting and len(self._sent) < (1 if self._suspects else _WINDOW):
             pending = self._waiting.popleft()
-            if pending.future.done():
+            if pending.answered is None:
                 self._suspects.discard(pending.id)
                 continue
             request = pending.request
@@ -298,7 +327,7 @@ class Executor:
             except OSError as error:
                 del self._sent[pending.id]
                 shared.free.append(pending.slot)
-                self._fail(pending, DeviceMemoryError(f"The host has no {size} bytes left: {error}"))
+                self._tell(pending, DeviceMemoryError(f"The host has no {size} bytes left: {error}"))
                 continue
             start = 0
             for part in (described, *(pending.payload or ())):
@@ -341,10 +370,10 @@ class Executor:
 
     def _too_late(self, pending: _Pending, what: str, limit_s: float) -> None:
         del self._sent[pending.id]
-        name = pending.request.graph.name
-        self._fail(pending, TimeLimitError(f"{name} did not {what} within {limit_s:g} s; the executor was restarted."))
         self._suspects.discard(pending.id)
         self.lost()
+        name = pending.request.graph.name
+        self._tell(pending, TimeLimitError(f"{name} did not {what} within {limit_s:g} s; the executor was restarted."))
 
     def received(self, reply: Reply) -> None:
         """Take a message of the process."""
@@ -352,14 +381,12 @@ class Executor:
             pending = self._sent.pop(reply.id, None)
             if pending is not None:
                 self._suspects.discard(pending.id)
-                if isinstance(reply, Done):
-                    self._answer(pending, reply)
-                else:
-                    self._fail(pending, KINDS.get(reply.kind, KernelError)(reply.message))
+                outcome = self._outcome(pending, reply)
                 if self._shared is not None:
                     self._shared.settle(pending.slot)
                 self._watch()
                 self._send_waiting()
+                self._tell(pending, outcome)
         elif isinstance(reply, Evicted):
             self._evicted(reply.buffers)
         elif isinstance(reply, Report):
@@ -373,18 +400,24 @@ class Executor:
         elif isinstance(reply, Failed) and self._opened is not None and not self._opened.done():
             self._opened.set_exception(DeviceLostError(reply.error))
 
-    def _answer(self, pending: _Pending, done: Done) -> None:
-        tenant = pending.request.tenant
-        self._device_s[tenant] = self._device_s.get(tenant, 0.0) + done.timings.run_s
-        self._counts = self._counts.plus(done.counts)
+    def _outcome(self, pending: _Pending, reply: Done | Refused) -> Answer | KernelError:
+        """What the process says of a request, with the outputs copied out of its slot."""
+        if isinstance(reply, Refused):
+            return KINDS.get(reply.kind, KernelError)(reply.message)
+        tenant, graph = pending.request.tenant, pending.request.graph
+        self._device_s[tenant] = self._device_s.get(tenant, 0.0) + reply.timings.run_s
+        self._counts = self._counts.plus(reply.counts)
         self._answered += pending.payload is not None
-        if not pending.future.done() and self._shared is not None:
-            graph = pending.request.graph
-            size = 0 if pending.payload is None else graph.returned_bytes
-            outputs = bytearray(self._shared.slots[pending.slot].grow(size))
-            wait_s, reply_s = done.began - pending.asked_at, perf_counter() - done.ended
-            timings = replace(done.timings, wait_s=wait_s, reply_s=reply_s)
-            pending.future.set_result(Answer(graph, outputs, timings, done.counts))
+        outputs = bytearray()
+        if pending.payload is not None and pending.answered is not None and self._shared is not None:
+            outputs += self._shared.slots[pending.slot].grow(graph.returned_bytes)
+        wait_s, reply_s = reply.began - pending.asked_at, perf_counter() - reply.ended
+        return Answer(graph, outputs, replace(reply.timings, wait_s=wait_s, reply_s=reply_s), reply.counts)
+
+    def _tell(self, pending: _Pending, outcome: Answer | KernelError) -> None:
+        answered, pending.answered = pending.answered, None
+        if answered is not None:
+            answered(outcome)
 
     def lost(self, link: _Link | None = None) -> None:
         """The process is gone, or is to go: start another one, and repeat what was under way."""
@@ -398,7 +431,7 @@ class Executor:
             if not future.done():
                 future.set_exception(DeviceLostError("The device's process ended."))
         self._asked.clear()
-        again = []
+        again, died = [], []
         for pending in self._sent.values():
             pending.deaths += 1
             if pending.deaths < self.settings.attempts:
@@ -406,14 +439,16 @@ class Executor:
                 self._suspects.add(pending.id)
             else:
                 self._suspects.discard(pending.id)
-                died = f"The process of {self.settings.device} died {pending.deaths} times"
-                self._fail(pending, DeviceLostError(f"{died} while {pending.request.graph.name} was under way."))
+                died.append(pending)
         self._sent.clear()
         self._waiting.extendleft(reversed(again))
         if was_open and not self._is_closed:
             self.restarts += 1
             self._evicted(None)
             self._starting = asyncio.get_running_loop().create_task(self._restart())
+        for pending in died:
+            what = f"The process of {self.settings.device} died {pending.deaths} times"
+            self._tell(pending, DeviceLostError(f"{what} while {pending.request.graph.name} was under way."))
 
     def _kill(self) -> None:
         """End the process and the channel."""
@@ -433,16 +468,13 @@ class Executor:
             process.kill()
             asyncio.get_running_loop().run_in_executor(None, process.wait)
 
-    def _fail(self, pending: _Pending, error: KernelError) -> None:
-        if not pending.future.done():
-            pending.future.set_exception(error)
-
     def _fail_all(self, error: KernelError) -> None:
-        for pending in (*self._sent.values(), *self._waiting):
-            self._fail(pending, error)
+        failed = (*self._sent.values(), *self._waiting)
         self._sent.clear()
         self._waiting.clear()
         self._suspects.clear()
+        for pending in failed:
+            self._tell(pending, error)
 
 
 class _Shared:

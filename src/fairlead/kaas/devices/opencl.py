@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -191,11 +191,11 @@ def _enqueue() -> Callable[..., int] | None:
     path = mapped_file("libOpenCL")
     if path is None:
         return None
-    enqueue: Callable[..., int] = ctypes.CDLL(path).clEnqueueNDRangeKernel
+    enqueue = ctypes.CDLL(path).clEnqueueNDRangeKernel
     sizes, pointer, number = ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p, ctypes.c_uint
     enqueue.argtypes = [pointer, pointer, number, sizes, sizes, sizes, number, pointer, pointer]
     enqueue.restype = ctypes.c_int
-    return enqueue
+    return cast(Callable[..., int], enqueue)
 
 
 def _devices(cl: Any) -> list[Any]:
