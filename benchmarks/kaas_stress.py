@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import tempfile
+from array import array
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -80,7 +81,7 @@ class Stress:
                     values.put(tenant, key, value)
         self.begun = self.answered = self.wrong = self.lost = self.kills = 0
         self.peak = 0
-        self.samples: list[list[float]] = []
+        self.samples = array("d")  # so that what is sampled grows but little
         self.folder = Path(executor.settings.cache)
         self.until = monotonic() + 60 * options.minutes if options.minutes else None
 
@@ -123,7 +124,7 @@ class Stress:
                     own, its = _sizes(os.getpid()), _sizes(process)
                     shared = sum(1 for _ in os.scandir("/dev/shm"))
                     cached = sum(entry.stat().st_size for entry in self.folder.rglob("*") if entry.is_file())
-                    self.samples.append([monotonic(), *own, *its, shared, cached])
+                    self.samples.extend((monotonic(), *own, *its, shared, cached))
             await asyncio.sleep(self.options.sample)
 
     async def kill(self) -> None:
@@ -140,7 +141,8 @@ class Stress:
 
     def growth(self) -> list[str]:
         """A line for each thing that could grow."""
-        samples = np.array(self.samples[len(self.samples) // 4 :])
+        samples = np.array(self.samples).reshape(-1, 1 + len(SAMPLED))
+        samples = samples[len(samples) // 4 :]
         if len(samples) < 2 * PARTS:
             return []
         means = np.array([part.mean(axis=0) for part in np.array_split(samples, PARTS)])

@@ -158,3 +158,15 @@ def test_random_graphs_survive_kills_under_a_cap_that_forces_evictions(tmp_path,
     done = subprocess.run([*command, *folders], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "150 answered, 0 wrong, 0 lost" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("device", "count"),
+    [("numpy", 71), pytest.param("opencl:0", 77, marks=[needs_pocl, pytest.mark.slow])],
+    ids=["numpy", "opencl"],
+)
+def test_every_bad_graph_is_refused_and_another_tenant_is_served_beside_it(device, count):
+    command = [sys.executable, str(ROOT / "benchmarks" / "kaas_bad_graphs.py"), "--device", device]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{count} bad graphs, {count} refused" in done.stdout
