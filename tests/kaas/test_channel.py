@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.kaas.slots import Board, Slot
-from fairlead.kaas.wire import Ask, Channel, Counts, Done, Evicted, Forget, Refused, Replies, Timings, frame
+from fairlead.kaas.wire import Ask, Channel, Counts, Done, Evicted, Forget, Refused, Replies, Timings, evictions, frame
 
 MESSAGES = [
     Evicted((("t", "key"),)),
@@ -33,12 +33,19 @@ def test_messages_are_whole_however_the_stream_is_cut(cuts):
 
 @pytest.mark.parametrize(
     "data",
-    [pack("<I", 1 << 21), pack("<I", 4) + b"junk", pack("<I", len(UNKNOWN)) + UNKNOWN],
+    [pack("<I", 1 << 23), pack("<I", 4) + b"junk", pack("<I", len(UNKNOWN)) + UNKNOWN],
     ids=["too-large", "junk", "unknown-field"],
 )
 def test_what_is_no_message_is_refused(data):
     with pytest.raises(ValueError, match=r"larger than a channel takes|a message is wrong"):
         Replies().feed(data)
+
+
+def test_any_number_of_evicted_buffers_fits_into_messages():
+    keys = [("\U0001f600" * 256, chr(200 + i // 250) * 256) for i in range(2500)]
+    messages = list(evictions(keys))
+    assert Replies().feed(b"".join(map(frame, messages))) == messages
+    assert [key for message in messages for key in message.buffers] == keys
 
 
 def test_process_reads_what_its_parent_sends():

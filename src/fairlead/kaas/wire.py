@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import TypeAlias
 
 import msgspec
 
-MOST_MESSAGE = 1 << 20
+MOST_MESSAGE = 1 << 22
 MOST_PAYLOAD = 1 << 32  # bytes that a request sends, or returns
 _LENGTH = Struct("<I")
+_MOST_EVICTED = 1000  # buffers in one message: tenant and key have at most 256 characters each
 _READ = 1 << 16  # bytes that are received at once
 
 
@@ -164,6 +166,12 @@ class Report(_Message, frozen=True):
     capacity: int
     evictions: int
     residents: tuple[Resident, ...]
+
+
+def evictions(keys: Sequence[tuple[str, str]]) -> Iterator[Evicted]:
+    """What had to make room, in messages that are small enough."""
+    for start in range(0, len(keys), _MOST_EVICTED):
+        yield Evicted(tuple(keys[start : start + _MOST_EVICTED]))
 
 
 Order: TypeAlias = Begin | Drop | Run | Forget | Ask

@@ -27,7 +27,7 @@ from fairlead.kaas.parse import parse_graph
 from fairlead.kaas.runner import Loaded, Runner
 from fairlead.kaas.slots import Board, Slot
 from fairlead.kaas.values import Values
-from fairlead.kaas.wire import Ask, Begin, Channel, Done, Drop, Evicted, Failed, Forget, Ready, Refused, Reply, Run
+from fairlead.kaas.wire import Ask, Begin, Channel, Done, Drop, Failed, Forget, Ready, Refused, Reply, Run, evictions
 
 _PR_SET_PDEATHSIG = 1
 _LOADED = 2  # requests that have device memory: one that runs, and one that loads or is loaded
@@ -140,7 +140,8 @@ class Worker:
         self._send(Refused(identity, error.kind, str(error)[:8000]))
 
     def _evicted(self, keys: tuple[Key, ...]) -> None:
-        self._send(Evicted(tuple((key.tenant, key.key) for key in keys)))
+        for message in evictions([(key.tenant, key.key) for key in keys]):
+            self._send(message)
 
     def _send(self, message: Reply) -> None:
         with self._sending:
