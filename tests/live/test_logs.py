@@ -14,9 +14,10 @@ from fairlead.engine.live.calling import call
 from fairlead.engine.live.logs import allowance
 from fairlead.engine.live.logs.allowance import Allowance
 from fairlead.engine.live.logs.folder import START, LogFolder, Tail
-from fairlead.engine.live.logs.lines import MOST_TEXT, Line, Wanted, pack, plain, unpack
+from fairlead.engine.live.logs.lines import MOST_TEXT, Line, Wanted, pack, unpack
 from fairlead.engine.live.logs.shared import Present, shared_memory
 from fairlead.engine.live.logs.writer import LineWriter, Owner
+from fairlead.errors import plain
 
 SMALL = 1 << 20
 
@@ -72,6 +73,44 @@ for number in range(2000):
     assert tail.skipped_segments == 0
     assert len(folder.segments()) > 1
     assert len(folder.last(Wanted(instance="2"), 10_000)) == 2000
+
+
+@pytest.mark.parametrize("letter", ["\u6f22", "\U0001f600", "\x01"], ids=["3-bytes", "4-bytes", "6-bytes"])
+@pytest.mark.parametrize("most_bytes", [32 << 10, 64 << 10, 1 << 18])
+def test_a_line_that_is_longer_than_what_is_read_at_once_holds_up_no_others(tmp_path, letter, most_bytes):
+    folder = LogFolder(tmp_path / "logs")
+    tail = Tail(folder, START)
+    for text in ("first", letter * MOST_TEXT, "last"):
+        folder.append(line(text))
+    seen = b"".join(tail.read(most_bytes) for _ in range(3))
+    assert texts(seen.splitlines()) == ["first", letter * MOST_TEXT, "last"]
+
+
+def test_what_is_no_line_is_passed_over(tmp_path):
+    folder = LogFolder(tmp_path / "logs")
+    tail = Tail(folder, START)
+    folder.append(line("first") + b'{"t":1,"app' + b"no line\n" + b"x" * (3 << 20) + b"\n" + line("last"))
+    data = b"".join(tail.read() for _ in range(10))
+    assert texts(Wanted().among(data)) == ["first", "last"]
+    assert texts(folder.last(Wanted(), 10)) == ["first", "last"]
+
+
+@pytest.mark.parametrize("said", [b"\xff\xff", b'[["\xff"],[]]', b"[[1],[]]", b"[" * 5000, b"{"])
+def test_an_instance_that_writes_nonsense_into_shared_memory_has_no_names(said):
+    descriptor = shared_memory()
+    present = Present(descriptor)
+    present._memory[:8] = (2).to_bytes(4, "little") + len(said).to_bytes(4, "little")
+    present._memory[8 : 8 + len(said)] = said
+    assert present.read() == ((), ())
+    present.close()
+    os.close(descriptor)
+
+
+def test_an_instance_cannot_take_the_shared_memory_from_under_who_reads_it():
+    descriptor = shared_memory()
+    with pytest.raises(PermissionError):
+        os.ftruncate(descriptor, 0)
+    os.close(descriptor)
 
 
 def test_lines_are_found_by_what_they_carry(tmp_path):

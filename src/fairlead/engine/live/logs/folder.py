@@ -25,6 +25,7 @@ _SEGMENTS = 16  # a folder is divided into
 _LEAST_SEGMENT = 16 << 10
 _SUFFIX = ".ndjson"
 _BLOCK = 1 << 18  # bytes that are searched at once; more than the longest line has
+_MOST_LINE = 1 << 20  # bytes of one line that a tail waits for
 _LATE_S = 0.05  # a process that found room in a segment may still append to it when another has begun the next
 
 
@@ -195,10 +196,16 @@ class Tail:
                 continue
             try:
                 data = os.pread(file, most_bytes, self._offset)
+                end = data.rfind(b"\n") + 1
+                if not end and len(data) == most_bytes:
+                    data = os.pread(file, _MOST_LINE, self._offset)
+                    end = data.find(b"\n") + 1
                 is_quiet = time.time() - os.fstat(file).st_mtime > _LATE_S
             finally:
                 os.close(file)
-            end = data.rfind(b"\n") + 1
+            if not end and len(data) == _MOST_LINE:  # no line of ours
+                self._offset += len(data)
+                continue
             if end:
                 self._offset += end
                 return data[:end]
