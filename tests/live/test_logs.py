@@ -1,5 +1,6 @@
 """Lines of functions on disk: bounded, in order, found by what they carry; and what an instance may write."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 from fairlead.app import App
 from fairlead.app.current import About, ContextError, Run, context, contexts, entered
 from fairlead.engine.live.calling import call
+from fairlead.engine.live.gateway.logs import Followers
+from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.logs import allowance
 from fairlead.engine.live.logs.allowance import Allowance
 from fairlead.engine.live.logs.folder import START, LogFolder, Tail
@@ -111,6 +114,29 @@ def test_an_instance_cannot_take_the_shared_memory_from_under_who_reads_it():
     with pytest.raises(PermissionError):
         os.ftruncate(descriptor, 0)
     os.close(descriptor)
+
+
+def test_lines_are_found_up_to_a_number_of_bytes(tmp_path):
+    folder = LogFolder(tmp_path / "logs")
+    for number in range(1000):
+        folder.append(line(f"{number} {'x' * 16_000}"))
+    found = folder.last(Wanted(), 10_000)
+    assert 7 << 20 < sum(map(len, found)) <= 8 << 20
+    assert texts(found)[-1].startswith("999 ")
+
+
+def test_few_clients_search_the_lines_at_once_and_the_others_come_again(tmp_path):
+    folder = LogFolder(tmp_path / "logs")
+    folder.append(line("one"))
+
+    async def ask() -> list[object]:
+        followers = Followers(folder, 8)
+        return await asyncio.gather(*(followers.last(Wanted(), 10) for _ in range(40)), return_exceptions=True)
+
+    answers = asyncio.run(ask())
+    refused = [each for each in answers if isinstance(each, Problem)]
+    assert [texts(each.splitlines()) for each in answers if isinstance(each, bytes)] == [["one"]] * 18
+    assert {(each.status, each.code) for each in refused} == {(429, "too_many_followers")}
 
 
 def test_lines_are_found_by_what_they_carry(tmp_path):
