@@ -700,7 +700,7 @@ class AgentProvider:
             return msgspec.json.decode(self._file.read_bytes(), type=_State)
         except FileNotFoundError:
             return _State(0, ())
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             self._log(f"the agents of the former gateway are not known: {self._file}: {error}")
             return _State(0, ())
 
