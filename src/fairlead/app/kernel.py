@@ -117,9 +117,7 @@ def read_constants(file: Path, shown: str) -> dict[str, Array]:
     except SafetensorError as error:
         raise ValueError(f"constants {shown!r} is no safetensors file: {error}.") from None
     except KeyError as error:  # a type of elements that NumPy does not have
-        raise ValueError(
-            f"constants {shown!r} has elements of type {error}: convert them to a type of NumPy."
-        ) from None
+        raise ValueError(f"constants {shown!r} has elements of type {error}: convert them to one of NumPy.") from None
     return values
 
 

@@ -32,9 +32,7 @@ class Guard:
             if b"origin" in headers:
                 _require_same(headers[b"origin"], host)
             elif b"sec-fetch-site" in headers and headers[b"sec-fetch-site"] not in _OWN_SITE:
-                raise Problem(
-                    403, "foreign_origin", "Without a token a page of another site may not call this gateway."
-                )
+                raise Problem(403, "foreign_origin", "Without a token a page of another site may not call it.")
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer" or not compare_digest(given.strip(), self._expected):
