@@ -2,22 +2,26 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from fairlead.experiments.cases import Progress, Settings, read_settings
+from fairlead.experiments.kaas_alone import Alone, Times, for_all, with_decisions, with_delays
 from fairlead.experiments.kaas_clients import clients_of
 from fairlead.experiments.kaas_live.claims import judge
-from fairlead.experiments.kaas_live.predicting import actors, closed, figures_of, kernels, predict
+from fairlead.experiments.kaas_live.predicting import Session, actors, figures_of, kernels, predict
 from fairlead.experiments.kaas_live.starting import measure_starts, place_of
 from fairlead.experiments.kaas_pools import Actors, Place
-from fairlead.experiments.kaas_served import Asker, Span, live_records, profile_of, served_clients
+from fairlead.experiments.kaas_served import Asker, Span, live_records, served_clients
 from fairlead.experiments.live_bench import busy_share
 from fairlead.experiments.reproduction import Figure, Reproduction
 from fairlead.experiments.rows import columns
 from fairlead.kaas.graphs import Example
+from fairlead.profile import Host
 from fairlead.report.figure import line_figure
+from fairlead.workload import Scenario
 
 __all__ = ["judge", "run"]
 
@@ -67,37 +71,61 @@ def _served(
         busy_share() as busy,
         served_clients(folder, [settings["model"]], settings["most_clients"], settings["devices"], policy) as asker,
     ):
-        asker.one_by_one(asker.clients)  # compiled and seen once
-        loads = asker.one_by_one(asker.clients)
-        _point(asker, 1, settings["outstanding"], settings["settle_s"])
-        alone = _point(asker, 1, settings["outstanding"], settings["profile_s"])
+        seen = asker.one_by_one(asker.clients)  # compiled and written once
+        for _ in range(settings["rounds"] - 1):
+            asker.one_by_one(asker.clients)
+        users = 1, len(settings["devices"]["names"]), settings["alone_outstanding"]
+        one, two, many = (_alone(asker, settings, outstanding) for outstanding in users)
         for _ in range(repeats):
             for count in counts:
                 _point(asker, count, settings["outstanding"], settings["settle_s"])
                 spans[count].append(_point(asker, count, settings["outstanding"], seconds))
     recording = live_records(folder)
-    profile = profile_of(recording, loads, alone)
-    times = {key: round(value, 6) for key, value in profile.items()}
-    yield {"way": way, "profile": True, "busy": round(busy[0], 3), **times}
-    told = settings["predicted"]
-    for count in counts:
-        names = list(clients)[:count]
-        scenario = kernels(
-            {name: clients[name] for name in names},
-            dict.fromkeys(names, profile),
-            settings["devices"],
-            policy,
-            closed(names, settings["outstanding"], profile["way_s"]),
-            duration_s=told["warmup_s"] + told["duration_s"],
-            warmup_s=told["warmup_s"],
-        )
+    first = asker.clients[0]
+    alone = Alone({first: one}, {first: two}, {first: many}, users, (seen.end, many.end))
+    host = alone.host(recording)
+    times = alone.times(recording, host)[first]
+    session = Session(
+        asker.clients,
+        settings["rounds"],
+        list(counts) * repeats,
+        settings["outstanding"],
+        settings["settle_s"],
+        seconds,
+    )
+    few = replace(session, counts=counts, seconds=settings["predicted"]["decisions_s"])
+
+    def scenario_of(host: Host, arrivals: Sequence[Mapping[str, object]], end_s: float) -> Scenario:
+        own = dict.fromkeys(clients, times)
+        return kernels(clients, own, host, settings["devices"], policy, arrivals, duration_s=end_s)
+
+    host = with_decisions(host, scenario_of(host, few.arrivals(), few.end_s))
+    host = for_all(with_delays(host, alone, recording, scenario_of), first, clients)
+    scenario = scenario_of(host, session.arrivals(), session.end_s)
+    told = [session.figures(predict(scenario, seed)) for seed in settings["predicted"]["seeds"]]
+    yield {"way": way, "profile": True, "busy": round(busy[0], 3), **_measured_alone(times, host, policy)}
+    for i, count in enumerate(counts):
         live = [_answered(figures_of(recording, one.begin, one.end), one) for one in spans[count]]
-        predicted = [predict(scenario, seed) for seed in told["seeds"]]
+        predicted = [point for run in told for point in run[i :: len(counts)]]
         row: Row = {"way": way, "clients": count, "printed_rps": _printed(settings, count)}
         for figure, digits in _DIGITS.items():
             row |= columns(figure, [one[figure] for one in live], digits)
             row[f"{figure}_predicted"] = round(sum(one[figure] for one in predicted) / len(predicted), digits)
         yield row
+
+
+def _measured_alone(times: Times, host: Host, policy: Mapping[str, object]) -> dict[str, float]:
+    """The columns of what the simulator was given, in seconds."""
+    name = str(policy["dispatch"])
+    gateway_s = host.request_s + host.answer_s + 2 * (host.turn_s + host.decision_s[name]) + host.send_s + host.end_s
+    found = {**asdict(times), "gateway_s": gateway_s, "client_s": host.client_s}
+    found |= {"decision_s": host.decision_s[name], "decision_waiting_s": host.decision_waiting_s[name]}
+    return {key: round(value, 7) for key, value in found.items()}
+
+
+def _alone(asker: Asker, settings: Settings, outstanding: int) -> Span:
+    asker.closed(asker.clients[:1], outstanding, settings["settle_s"])
+    return asker.closed(asker.clients[:1], outstanding, settings["profile_s"])
 
 
 def _point(asker: Asker, count: int, outstanding: int, seconds: float) -> Span:
@@ -130,7 +158,8 @@ async def _actors(settings: Settings, place: Place, clients: Mapping[str, Exampl
                 run_s, start_s = float(str(row["run_s"])), float(str(row["start_s"]))
                 names = list(some)
                 scenario = actors(names, run_s, start_s, settings["devices"], settings["outstanding"], 40.0)
-                row["rps_predicted"] = round(predict(scenario, 0)["rps"], 3)
+                told = predict(scenario, 0)
+                row["rps_predicted"] = round(figures_of(told, told.warmup_s, told.duration_s)["rps"], 3)
             found.append(row)
     return found
 
@@ -194,8 +223,8 @@ def _notes(settings: Settings, *, quick: bool) -> Iterator[str]:
         "without a gateway."
     )
     yield (
-        "The prediction knows what one client alone measured while it was served: the time of a run with both devices "
-        "at work, of a load, and of the way to and from the gateway."
+        "The prediction knows what one client alone measured while it was served: the time of a run and of a load, and "
+        "the CPU time of the gateway, the client and the device for a request. Decisions are timed in the simulator."
     )
     yield (
         "PoCL's two devices are the two cores of the machine, which also run the gateway and the clients. Comparable "
