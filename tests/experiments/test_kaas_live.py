@@ -122,7 +122,7 @@ def test_policies_are_predicted_with_the_very_arrivals_of_a_run():
     clients = clients_of([MODEL], 3)
     arrivals = drawn(tuple(clients), 50.0, 1.0, seed=1)
     assert arrivals == drawn(tuple(clients), 50.0, 1.0, seed=1)
-    settings = {"devices": {**DEVICES, "memory_mb": 10}, "seconds": 1.0}
+    settings = {"devices": {**DEVICES, "memory_mb": 10}, "seconds": 1.0, "settle_s": 0.2}
     times, policy = dict.fromkeys(clients, TIMES), {"dispatch": "kaas-balance"}
     first, second = predict_policy(settings, clients, times, Host(cores=9), policy, [arrivals, arrivals])
     assert first["cold"] == second["cold"] == 0  # all fit, and have run before

@@ -1,6 +1,7 @@
 """Every policy with the same arrivals, live and simulated."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,7 @@ import polars as pl
 
 from fairlead.experiments.cases import Progress, Settings, read_settings
 from fairlead.experiments.claims import Claim, above, decide, paired
-from fairlead.experiments.kaas_alone import Alone, ScenarioOf, Times, with_decisions, with_delays
+from fairlead.experiments.kaas_alone import Alone, ScenarioOf, Times, users_of, with_decisions, with_delays
 from fairlead.experiments.kaas_clients import clients_of
 from fairlead.experiments.kaas_live.predicting import kernels
 from fairlead.experiments.kaas_live.predicting import predict as simulated
@@ -28,34 +29,67 @@ Figures = Mapping[str, float]
 Arrivals = Sequence[tuple[float, str]]
 
 
+@dataclass(frozen=True)
+class Measured:
+    """One policy live: its records, and when each set of arrivals came."""
+
+    name: str
+    policy: Mapping[str, object]
+    recording: Recording
+    spans: Sequence[Span]
+
+
+@dataclass(frozen=True)
+class Live:
+    """Every policy live, with what the clients measured alone under the first."""
+
+    arrivals: Sequence[Arrivals]
+    alone: Alone
+    policies: Sequence[Measured]
+
+
 def run(*, quick: bool, progress: Progress) -> Reproduction:
     """Serve the clients under each policy in turn; then simulate the same arrivals."""
     settings = read_settings(__package__)
+    live = measure(settings, quick=quick, progress=progress)
+    return beside_prediction(settings, live, quick=quick)
+
+
+def measure(settings: Settings, *, quick: bool, progress: Progress) -> Live:
+    """Every policy with the same arrivals, on a gateway of its own."""
     seeds = settings["quick_seeds" if quick else "seeds"]
     policies = {name: settings["policies"][name] for name in settings["quick_policies" if quick else "policies"]}
-    clients = clients_of(settings["models"], settings["clients"])
-    arrivals: dict[int, Arrivals] = {}
-    times: dict[str, Times] = {}
-    host: Host | None = None
-    rows = []
+    alone: Alone | None = None
+    arrivals: list[Arrivals] = []
+    found = []
     with TemporaryDirectory(prefix="fairlead-kaas-policies-") as folder:
         for i, (name, policy) in enumerate(policies.items()):
             own = Path(folder) / name
             with served_clients(own, settings["models"], settings["clients"], settings["devices"], policy) as asker:
-                alone = _prepare(asker, settings)
-                if not arrivals:
+                if alone is None:
+                    alone = _alone(asker, settings)
                     rate_rps = _rate(settings, alone)
-                    arrivals = {seed: drawn(tuple(clients), rate_rps, settings["seconds"], seed) for seed in seeds}
-                spans = [asker.open(arrivals[seed]) for seed in seeds]
-            recording = live_records(own)
-            if host is None:
-                host = alone.host(recording)
-                times = alone.times(recording, host)
-                host = with_delays(host, alone, recording, _scenarios(settings, clients, times, policy))
-            live = [figures_of(recording, span.begin, span.end) for span in spans]
-            told = predict(settings, clients, times, host, policy, [arrivals[seed] for seed in seeds])
-            rows.append(_row(name, live, told))
-            progress((i + 1) / len(policies), name)
+                    arrivals = [drawn(asker.clients, rate_rps, settings["seconds"], seed) for seed in seeds]
+                _warm(asker, settings)
+                spans = [asker.open(each) for each in arrivals]
+            found.append(Measured(name, policy, live_records(own), spans))
+            progress(0.9 * (i + 1) / len(policies), name)
+    assert alone is not None, "there is a policy"
+    return Live(arrivals, alone, found)
+
+
+def beside_prediction(settings: Settings, live: Live, *, quick: bool) -> Reproduction:
+    """Each policy beside what the simulator says of the same arrivals."""
+    seeds = settings["quick_seeds" if quick else "seeds"]
+    clients = clients_of(settings["models"], settings["clients"])
+    first = live.policies[0]
+    host = live.alone.host(first.recording)
+    times = live.alone.times(first.recording, host)
+    host = with_delays(host, live.alone, first.recording, _scenarios(settings, clients, times, first.policy))
+    rows = []
+    for one in live.policies:
+        seen = [figures_of(one.recording, span.begin, span.end) for span in one.spans]
+        rows.append(_row(one.name, seen, predict(settings, clients, times, host, one.policy, live.arrivals)))
     return Reproduction(
         name="kaas-policies-live",
         title="The KaaS policies live on two PoCL devices: waits, cold starts and fairness",
@@ -69,11 +103,8 @@ def run(*, quick: bool, progress: Progress) -> Reproduction:
     )
 
 
-def _prepare(asker: Asker, settings: Settings) -> Alone:
-    """Every client once, then each alone: with one request open, with one per device, and with more.
-
-    With one per device each loads on all of them, and later loads neither compile nor write anything.
-    """
+def _alone(asker: Asker, settings: Settings) -> Alone:
+    """Every client once, then each alone: with one request open, with one per device, and with more."""
     seen = asker.one_by_one(asker.clients)
     users = 1, len(settings["devices"]["names"]), settings["alone_outstanding"]
     spans: list[dict[str, Span]] = []
@@ -85,6 +116,13 @@ def _prepare(asker: Asker, settings: Settings) -> Alone:
         spans.append(own)
     one, two, many = spans
     return Alone(one, two, many, users, (seen.end, many[asker.clients[-1]].end))
+
+
+def _warm(asker: Asker, settings: Settings) -> None:
+    """Every client once, and then on all devices: later loads neither compile nor write anything."""
+    asker.one_by_one(asker.clients)
+    for client in asker.clients:
+        asker.closed([client], len(settings["devices"]["names"]), settings["settle_s"])
 
 
 def _scenarios(
@@ -120,16 +158,16 @@ def predict(
     policy: Mapping[str, object],
     drawn: Sequence[Arrivals],
 ) -> list[Figures]:
-    """What the simulator says of arrivals one after the other, after every client has run twice."""
+    """What the simulator says of arrivals one after the other, after every client has warmed up as it did live."""
+    count, settle_s = len(settings["devices"]["names"]), settings["settle_s"]
     listed: list[Mapping[str, object]] = [
-        {
-            "workflow": client,
-            "process": "list",
-            "at": [_BETWEEN_S * turn * len(clients) + _BETWEEN_S * i for turn in (0, 1)],
-        }
-        for i, client in enumerate(clients)
+        {"workflow": client, "process": "list", "at": [_BETWEEN_S * i]} for i, client in enumerate(clients)
     ]
-    begin, step = 2 * _BETWEEN_S * len(clients), settings["seconds"] + _BETWEEN_S
+    begin = _BETWEEN_S * len(clients)
+    for client in clients:
+        listed.append(users_of(client, count, begin, begin + settle_s))
+        begin += settle_s + _BETWEEN_S
+    step = settings["seconds"] + _BETWEEN_S
     begins = [begin + i * step for i in range(len(drawn))]
     for client in clients:
         at = [begin + at_s for begin, own in zip(begins, drawn, strict=True) for at_s, who in own if who == client]
