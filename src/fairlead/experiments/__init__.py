@@ -101,7 +101,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "kaas-deadlines-live": Experiment(
         "The same live: behind a real gateway, on two OpenCL devices that must evict",
         "fairlead.experiments.kaas_deadlines_live.run",
-        6,
+        4,
     ),
     "kaas-live": Experiment(
         "KaaS live: up to 16 clients on two OpenCL devices, served, as actors, and as the simulator predicts",

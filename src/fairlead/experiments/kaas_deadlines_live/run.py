@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,37 +30,35 @@ _MOST_LOAD_GB_PER_S = 1e9  # of a device that is believed to load at once
 
 
 def run(*, quick: bool, progress: Progress) -> Reproduction:
-    """Profile the app; then every seed, rate, policy and belief, on a gateway of its own."""
+    """Profile the app; then every policy and belief on a gateway of its own, at every rate and with every seed."""
     settings = read_settings(__package__)
     seeds, rates = settings["quick_seeds" if quick else "seeds"], dict(settings["rates"])
     if quick:
         rates = {name: rates[name] for name in settings["quick_rates"]}
-    cells = [(rate, policy, loads) for rate in rates for policy in settings["policies"] for loads in (KNOWS, IGNORES)]
-    found: dict[tuple[str, str, str], list[Mapping[str, float]]] = {cell: [] for cell in cells}
+    rows = []
     with TemporaryDirectory(prefix="fairlead-kaas-deadlines-") as name, busy_share() as busy:
         folder = Path(name)
         apps = profiled(settings, folder)
-        for turn, seed in enumerate(seeds):
-            for i, (rate, policy, loads) in enumerate(cells):
-                place = folder / f"{seed}-{i}"
-                place.mkdir()
-                found[rate, policy, loads].append(run_once(settings, apps[loads], place, policy, rates[rate], seed))
-                progress((turn * len(cells) + i + 1) / (len(seeds) * len(cells)), f"{policy}, {rate}, {loads} loads")
-        loads_told = _told(apps[KNOWS])
-    rows = []
-    for (rate, policy, loads), runs in found.items():
-        row: dict[str, object] = {"policy": policy, "rate": rate, "rate_rps": rates[rate], "loads": loads}
-        for figure, digits in _FIGURES.items():
-            row |= columns(figure, [one[figure] for one in runs], digits)
-        rows.append(row)
+        told = _told(apps[KNOWS])
+        gateways = [(policy, loads) for policy in settings["policies"] for loads in (KNOWS, IGNORES)]
+        for i, (policy, loads) in enumerate(gateways):
+            place = folder / str(i)
+            place.mkdir()
+            found = serve(settings, apps[loads], place, policy, rates, seeds)
+            for rate, runs in found.items():
+                row: dict[str, object] = {"policy": policy, "rate": rate, "rate_rps": rates[rate], "loads": loads}
+                for figure, digits in _FIGURES.items():
+                    row |= columns(figure, [one[figure] for one in runs], digits)
+                rows.append(row)
+            progress((i + 1) / len(gateways), f"{policy}, {loads} loads")
     return Reproduction(
         name="kaas-deadlines-live",
         title="Deadlines on workflows of CPU functions and kernels, live on two devices under a cap that evicts",
         rows=tuple(rows),
         notes=(
             f"Measured: seeds {seeds}, {settings['seconds']:g} s of Poisson arrivals each, after "
-            f"{settings['warm_up_s']:g} s that do not count, on a gateway of its own. {loads_told} The CPUs were in "
-            f"use for {busy[0]:.0%} of the time.",
+            f"{settings['warm_up_s']:g} s that do not count. {told} The CPUs were in use for {busy[0]:.0%} of the "
+            "time.",
             "late: answered to the client after the deadline. broken: late, or dropped after it was admitted. Both are "
             "shares of the admitted requests; answers in time are counted against all.",
         ),
@@ -90,27 +88,40 @@ def profiled(settings: Settings, folder: Path) -> dict[str, Path]:
     return {KNOWS: knows, IGNORES: ignores}
 
 
-def run_once(settings: Settings, app: Path, folder: Path, policy: str, rate_rps: float, seed: int) -> dict[str, float]:
-    """One load on a fresh gateway, as its client saw it, and what the records say of refusals and loads."""
-    plan = Plan(
+def serve(
+    settings: Settings, app: Path, folder: Path, policy: str, rates: Mapping[str, float], seeds: Sequence[int]
+) -> dict[str, list[dict[str, float]]]:
+    """The figures at each rate, seed by seed: as the client saw it, and what the records say of refusals and loads."""
+    options = ["--policy", policy, "--drain", "10s"]
+    loads = []
+    with serving(app, folder / "state", options, settings["devices"]["environment"]) as address:
+        for seed in seeds:
+            for rate, rate_rps in rates.items():
+                begin = status_of(address).uptime_s + settings["warm_up_s"]
+                result = run_load(f"http://{address}", plan_of(settings, rate_rps, seed))
+                loads.append((rate, begin, status_of(address).uptime_s, result))
+    recording = read_live_run(folder / "state" / "runs" / "1")
+    found: dict[str, list[dict[str, float]]] = {rate: [] for rate in rates}
+    for rate, begin, end, result in loads:
+        asked = recording.requests.filter(pl.col("arrival").is_between(begin, end))
+        runs = recording.invocations.filter(pl.col("start").is_between(begin, end))
+        runs = runs.filter((pl.col("device") >= 0) & (pl.col("outcome") == "done"))
+        cold = runs.filter(pl.col("cold_s") > 0).height / max(1, runs.height)
+        found[rate].append(figures(result, asked.filter(pl.col("outcome") == "rejected").height, cold))
+    return found
+
+
+def plan_of(settings: Settings, rate_rps: float, seed: int) -> Plan:
+    """One load; the app's own objectives hold."""
+    return Plan(
         arrivals=Open(rate_rps=rate_rps, seed=seed),
         duration_s=settings["warm_up_s"] + settings["seconds"],
         warm_up_s=settings["warm_up_s"],
-        sends_deadline=False,  # the app's own objectives hold
+        sends_deadline=False,
         calls=calls_of(settings),
         mix="random",
         mix_seed=seed,
     )
-    options = ["--policy", policy, "--drain", "10s"]
-    with serving(app, folder / "state", options, settings["devices"]["environment"]) as address:
-        begin = status_of(address).uptime_s
-        result = run_load(f"http://{address}", plan)
-    recording = read_live_run(folder / "state" / "runs" / "1")
-    since = pl.col("arrival") >= begin + settings["warm_up_s"]
-    rejected = recording.requests.filter(since & (pl.col("outcome") == "rejected")).height
-    runs = recording.invocations.filter((pl.col("device") >= 0) & (pl.col("outcome") == "done"))
-    runs = runs.filter(pl.col("start") >= begin + settings["warm_up_s"])
-    return figures(result, rejected, runs.filter(pl.col("cold_s") > 0).height / max(1, runs.height))
 
 
 def figures(result: LoadResult, rejected: int, cold: float) -> dict[str, float]:
