@@ -34,18 +34,19 @@ def test_served_clients_are_recorded_and_what_one_measures_alone_makes_a_machine
     with served_clients(tmp_path, [MODEL], 4, DEVICES, {"dispatch": "kaas-balance"}) as asker:
         seen = asker.one_by_one(asker.clients)
         loads = asker.one_by_one(asker.clients)
-        one, two, many = ({"client-1": asker.closed(["client-1"], users, 0.3)} for users in (1, 2, 4))
+        one, two, many = ({"client-1": [asker.closed(["client-1"], users, 0.3)]} for users in (1, 2, 4))
         begun = asker.open([(0.01 * i, client) for i, client in enumerate(asker.clients)])
     recording = live_records(tmp_path)
     memory = memory_figures(recording, loads.begin, loads.end)
     assert memory["runs"] == 4
     assert memory["hit_share"] < 0.5  # four clients in turn where two fit: hardly one is still there
     assert memory["evictions_per_run"] > 0.25
-    assert figures_of(recording, one["client-1"].begin, many["client-1"].end)["hit_share"] > 0.5
+    first, last = one["client-1"][0], many["client-1"][0]
+    assert figures_of(recording, first.begin, last.end)["hit_share"] > 0.5
     assert sum(map(len, begun.latency_s.values())) == 4
     assert figures_of_policies(recording, begun.begin, begun.end)["jain"] <= 1
 
-    alone = Alone(one, two, many, (1, 2, 4), (seen.end, many["client-1"].end))
+    alone = Alone(one, two, many, (1, 2, 4), (seen.end, last.end))
     host = alone.host(recording)
     assert min(host.request_s, host.turn_s, host.client_s) > 0
     times = alone.times(recording, host)["client-1"]
@@ -90,7 +91,7 @@ def test_time_that_runs_lose_is_found_again():
         return scenario(1, host, seconds=end_s, arrivals=arrivals)
 
     recording = simulate(scenario_of(true, users, 6.0))
-    two, many = ({"client-1": span_of(recording, *spans[count])} for count in (2, 4))
+    two, many = ({"client-1": [span_of(recording, *spans[count])]} for count in (2, 4))
     alone = Alone(two, two, many, (1, 2, 4), (0.0, 6.0))
     found = with_delays(Host(cores=9), alone, recording, scenario_of)
     assert found.run_delay_s["client-1"] == pytest.approx([0.001] * 50, rel=0.1)
@@ -111,10 +112,8 @@ def test_decisions_are_timed_in_the_simulator():
 
 
 def test_predicted_actors_fall_with_one_client_more_than_devices():
-    two, three = (
-        predict(actors([f"client-{i}" for i in range(count)], 0.01, 0.5, {"names": ["a", "b"]}, 2, 20.0), 0)["rps"]
-        for count in (2, 3)
-    )
+    two, three = (actors([f"client-{i}" for i in range(count)], 0.01, 0.5, TWO, 2, 20.0) for count in (2, 3))
+    two, three = (figures_of(predict(one, 0), one.warmup_s, one.duration_s)["rps"] for one in (two, three))
     assert two == pytest.approx(200, rel=0.05)
     assert three < 10
 

@@ -56,21 +56,23 @@ class Times:
 class Alone:
     """What clients measured one after the other: with one request open, with one per device, and with more.
 
-    `loads` is from when to when loads count: the first of each client compile code and write values.
+    Each did so once or several times, so that what else the machine did hits this and what is predicted alike. `loads`
+    is from when to when loads count: the first of each client compile code and write values.
     """
 
-    one: Mapping[str, Span]
-    two: Mapping[str, Span]
-    many: Mapping[str, Span]
+    one: Mapping[str, Sequence[Span]]
+    two: Mapping[str, Sequence[Span]]
+    many: Mapping[str, Sequence[Span]]
     users: tuple[int, int, int]  # requests open in each of the three
     loads: Window
 
     def host(self, recording: Recording) -> Host:
         """The machine: its cores, and what gateway and client take of them for a request."""
-        cpu = sum((span.cpu for span in self.two.values()), Cpu())
-        count = sum(_runs(recording, span).height for span in self.two.values())
+        spans = [span for own in self.two.values() for span in own]
+        cpu = sum((span.cpu for span in spans), Cpu())
+        count = sum(_runs(recording, [span]).height for span in spans)
         gateway_s, client_s = cpu.gateway_s / count, cpu.client_s / count
-        around = [_median(span.all_s) - _middle(_runs(recording, span), "ready") for span in self.one.values()]
+        around = [_median(_latencies(own)) - _middle(_runs(recording, own), "ready") for own in self.one.values()]
         request_s = min(max(median(around) - client_s, _LEAST_PART * gateway_s), _MOST_PART * gateway_s)
         pair_s = gateway_s - request_s
         return Host(
@@ -89,15 +91,15 @@ class Alone:
         done = recording.invocations.filter(pl.col("start").is_between(*self.loads) & (pl.col("outcome") == "done"))
         cold_s = float(done.filter(pl.col("cold_s") > 0)["cold_s"].median())  # type: ignore[arg-type]
         found = {}
-        for client, span in self.one.items():
-            runs = _runs(recording, span)
+        for client, spans in self.one.items():
+            runs = _runs(recording, spans)
             run_s = _middle(runs, "start") - between_s
             warm = runs.filter(pl.col("cold_s") == 0)
             found[client] = Times(
                 run_s=run_s,
                 spread=float(warm.select(_quartiles_apart(pl.col("end") - pl.col("start"))).item()),
                 load_s=max(1e-4, cold_s - _TURNS * host.turn_s),
-                share=min(1.0, span.cpu.devices_s / runs.height / run_s),
+                share=min(1.0, sum(span.cpu.devices_s for span in spans) / runs.height / run_s),
             )
         return found
 
@@ -131,8 +133,8 @@ def _rehearsed(alone: Alone) -> tuple[list[dict[str, object]], list[Spans]]:
     begin = 0.0
     for measured, users in ((alone.two, alone.users[1]), (alone.many, alone.users[2])):
         own = {}
-        for client, span in measured.items():
-            until = begin + _SETTLE_S + span.end - span.begin
+        for client, own_spans in measured.items():
+            until = begin + _SETTLE_S + sum(span.end - span.begin for span in own_spans)
             arrivals.append(users_of(client, users, begin, until))
             own[client] = begin + _SETTLE_S, until
             begin = until + _BETWEEN_S
@@ -158,18 +160,18 @@ def _corrected(host: Host, alone: Alone, recording: Recording, predicted: Record
     before = host.run_delay_s, host.run_delay_busy_s
     for measured, simulated, own in zip((alone.two, alone.many), spans, before, strict=True):
         delays = {}
-        for client, span in measured.items():
-            delay_s = _spread(_took(_runs(recording, span))) - _spread(_took(_between(predicted, *simulated[client])))
+        for client, seen in measured.items():
+            delay_s = _spread(_took(_runs(recording, seen))) - _spread(_took(_between(predicted, *simulated[client])))
             delay_s += np.array(own.get(client, 0.0))
             delays[client] = tuple(np.maximum.accumulate(np.maximum(0.0, delay_s)).tolist())
         found.append(delays)
     around_s = []
-    for client, span in alone.two.items():
+    for client, seen in alone.two.items():
         begin, end = spans[0][client]
         asked = predicted.requests.filter(pl.col("arrival").is_between(begin, end))
         taken = asked.select(pl.col("end") - pl.col("arrival")).to_numpy().ravel()
         made_s = taken.mean() - _took(_between(predicted, begin, end)).mean()
-        around_s.append(fmean(span.all_s) - _took(_runs(recording, span)).mean() - made_s)
+        around_s.append(fmean(_latencies(seen)) - _took(_runs(recording, seen)).mean() - made_s)
     wake_s = max(0.0, sum(host.wake_s) + fmean(around_s) / _WAKES)
     return msgspec.structs.replace(host, run_delay_s=found[0], run_delay_busy_s=found[1], wake_s=(wake_s,))
 
@@ -193,8 +195,12 @@ def with_decisions(host: Host, scenario: Scenario, waiting: float = 1.0) -> Host
     )
 
 
-def _runs(recording: Recording, span: Span) -> pl.DataFrame:
-    return _between(recording, span.begin, span.end)
+def _runs(recording: Recording, spans: Sequence[Span]) -> pl.DataFrame:
+    return pl.concat([_between(recording, span.begin, span.end) for span in spans])
+
+
+def _latencies(spans: Sequence[Span]) -> list[float]:
+    return [one for span in spans for one in span.all_s]
 
 
 def _between(recording: Recording, begin: float, end: float) -> pl.DataFrame:

@@ -96,12 +96,15 @@ def serve(settings: Settings, folder: Path, way: str, policy: Mapping[str, objec
         for _ in range(settings["rounds"] - 1):
             asker.one_by_one(asker.clients)
         users = 1, len(settings["devices"]["names"]), settings["alone_outstanding"]
-        one, two, many = (_alone(asker, settings, outstanding) for outstanding in users)
+        alone: dict[int, list[Span]] = {outstanding: [] for outstanding in users}
         for _ in range(repeats):
+            for outstanding, spans in alone.items():
+                spans.append(_alone(asker, settings, outstanding))
             for count in counts:
                 _point(asker, count, settings["outstanding"], settings["settle_s"])
                 points[count].append(_point(asker, count, settings["outstanding"], seconds))
     first = asker.clients[0]
+    one, two, many = alone.values()
     return Served(
         way=way,
         policy=policy,
@@ -115,7 +118,7 @@ def serve(settings: Settings, folder: Path, way: str, policy: Mapping[str, objec
         ),
         recording=live_records(folder),
         points=points,
-        alone=Alone({first: one}, {first: two}, {first: many}, users, (seen.end, many.end)),
+        alone=Alone({first: one}, {first: two}, {first: many}, users, (seen.end, many[0].end)),
         busy=busy[0],
     )
 

@@ -107,15 +107,15 @@ def _alone(asker: Asker, settings: Settings) -> Alone:
     """Every client once, then each alone: with one request open, with one per device, and with more."""
     seen = asker.one_by_one(asker.clients)
     users = 1, len(settings["devices"]["names"]), settings["alone_outstanding"]
-    spans: list[dict[str, Span]] = []
+    spans: list[dict[str, list[Span]]] = []
     for outstanding in users:
         own = {}
         for client in asker.clients:
             asker.closed([client], outstanding, settings["settle_s"])
-            own[client] = asker.closed([client], outstanding, settings["profile_s"] / len(asker.clients))
+            own[client] = [asker.closed([client], outstanding, settings["profile_s"] / len(asker.clients))]
         spans.append(own)
     one, two, many = spans
-    return Alone(one, two, many, users, (seen.end, many[asker.clients[-1]].end))
+    return Alone(one, two, many, users, (seen.end, many[asker.clients[-1]][0].end))
 
 
 def _warm(asker: Asker, settings: Settings) -> None:
@@ -136,7 +136,7 @@ def _scenarios(
 
 def _rate(settings: Settings, alone: Alone) -> float:
     """Requests per second of all clients alike at the load."""
-    taken_s = [float(np.median(span.all_s)) for span in alone.two.values()]
+    taken_s = [float(np.median(span.all_s)) for (span,) in alone.two.values()]
     return float(settings["load"] * len(settings["devices"]["names"]) / np.mean(taken_s))
 
 
