@@ -98,11 +98,6 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         "fairlead.experiments.kaas_deadlines.run",
         3,
     ),
-    "kaas-deadlines-live": Experiment(
-        "The same live: behind a real gateway, on two OpenCL devices that must evict",
-        "fairlead.experiments.kaas_deadlines_live.run",
-        4,
-    ),
     "kaas-live": Experiment(
         "KaaS live: up to 16 clients on two OpenCL devices, served, as actors, and as the simulator predicts",
         "fairlead.experiments.kaas_live.run",
