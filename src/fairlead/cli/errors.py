@@ -3,7 +3,7 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec
@@ -81,6 +81,7 @@ def guarded(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
     @wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         try:
+            _check_texts(kwargs.values())
             command(*args, **kwargs)
             sys.stdout.flush()  # here, so that a reader that has gone is noticed here
         except (typer.Exit, typer.Abort):
@@ -97,6 +98,14 @@ def guarded(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
             raise typer.Exit(failure.code) from None
 
     return run
+
+
+def _check_texts(values: Iterable[object]) -> None:
+    """Refuse texts of the command line that are no UTF-8: they can be neither sent nor looked up. Paths may be any."""
+    for value in values:
+        for text in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(text, str) and any("\udc80" <= letter <= "\udcff" for letter in text):
+                raise UsageError(f"{text!r} is no text in UTF-8.")
 
 
 def _first_line(error: Exception) -> str:
