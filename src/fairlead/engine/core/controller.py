@@ -601,7 +601,8 @@ class Controller:
                 if task is not None:
                     self.waiting.remove(task)
         del self.requests[state.request.id]
-        self.recoveries.forget(state.request.id)
+        if self.recoveries.is_on:
+            self.recoveries.forget(state.request.id)
         self.changes.closed.append((state.request, outcome, self.now))
         self.books.request(state, self.now, outcome, reason, retry_after_s)
 

@@ -105,8 +105,9 @@ def serve(channel: Talk, app: App, function: AppFunction, store: Store, max_item
             done = run(batch, app, function, store, max_items, about)
             if capture is not None:
                 capture.flush()  # whoever has the answer finds the lines
-            before_s, used_s = used_s, _cpu_s()
-            done = msgspec.structs.replace(done, cpu_s=used_s - before_s)
+            if not batch.about:  # no request waits for it: it is measured
+                before_s, used_s = used_s, _cpu_s()
+                done = msgspec.structs.replace(done, cpu_s=used_s - before_s)
             try:
                 channel.send(done)
             except ValueError as error:  # too large for a message, and there was no room elsewhere
