@@ -41,8 +41,7 @@ def write(path: Path, text: str) -> None:
 def read(path: Path) -> str | None:
     """A control file; None where it cannot be read."""
     try:
-        with open(path) as file:  # a fifth of what `path.read_text` costs, for every instance of a node
-            return file.read().strip()
+        return path.read_text().strip()
     except OSError:
         return None
 
