@@ -132,7 +132,7 @@ def run(
         arguments = [store.read(value) for value in batch.inputs]
         began = perf_counter()
         with _OnlyThisProcess():
-            outputs = call(function, arguments, [app.stage(key).using for key in batch.stages], about)
+            outputs = call(function, arguments, app.bindings(batch.stages), about)
     except LostValueError as error:
         return _all_failed(batch, 0.0, _sendable(f"{LOST_INPUT}{error}"), lost_at=error.node)
     except Exception as error:
