@@ -13,7 +13,8 @@ from fairlead.app.units import seconds
 from fairlead.cli.errors import UsageError
 from fairlead.cli.gateways import find_gateway, state_folders
 from fairlead.engine.live.logs.folder import LOGS, LogFolder
-from fairlead.engine.live.logs.lines import Line, Names, Wanted, plain, unpack
+from fairlead.engine.live.logs.lines import Line, Names, Wanted, unpack
+from fairlead.errors import plain
 
 _PATH = "/v1/logs"
 
