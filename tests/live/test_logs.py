@@ -228,14 +228,16 @@ def test_what_an_instance_runs_is_seen_whole_or_not_at_all():
     memory = shared_memory()
     here, there = Present(memory), Present(memory)
     assert there.read() == ((), ())
-    here.show(["a", "b"], ["c"])
+    here.show([About("a"), About("b", run="c")])
     assert there.read() == (("a", "b"), ("c",))
+    here.show(())
+    assert there.read() == ((), ())
     over = threading.Event()
 
     def change():
         while not over.is_set():
             for size in (1, 40, 400):
-                here.show([f"{size}-{n}" for n in range(size)])
+                here.show([About(f"{size}-{n}") for n in range(size)])
 
     thread = threading.Thread(target=change)
     thread.start()
@@ -244,7 +246,7 @@ def test_what_an_instance_runs_is_seen_whole_or_not_at_all():
         assert not ids or {id.split("-")[0] for id in ids} == {str(len(ids))}
     over.set()
     thread.join()
-    here.show(["x" * 100_000])  # does not fit
+    here.show([About("x" * 100_000)])  # does not fit
     assert there.read() == ((), ())
     os.close(memory)
 

@@ -52,10 +52,7 @@ def logs(
         _show(folder.last(wanted, limit), is_json=is_json)
         return
     asked = {"app": app, "function": function, "request": request, "since": wanted.since, "limit": limit}
-    try:
-        query = urlencode({name: value for name, value in asked.items() if value is not None})
-    except UnicodeEncodeError as error:  # bytes of the command line that are no text
-        raise UsageError(f"Names and ids are text in UTF-8; got {error.object!r}.") from None
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
     if not follow:
         _show(gateway.get(f"{_PATH}?{query}").splitlines(), is_json=is_json)
         return
