@@ -1,6 +1,7 @@
 """Bad clients: slow, oversized, truncated, wrong, many. Clear answers, and everybody else is still served."""
 
 import http.client
+import re
 import resource
 import socket
 import threading
@@ -11,6 +12,7 @@ import pytest
 from gateway_world import SmallHost, running, wait_until
 
 from fairlead.engine.live.gateway import Settings, read_token
+from fairlead.engine.live.gateway.app import ENDPOINTS
 from fairlead.errors import ConfigError
 
 TOKEN = "correct-horse-battery"
@@ -203,6 +205,25 @@ def test_a_wrong_token_gets_nothing(guarded, given, path):
 def test_a_wrong_token_starts_nothing(guarded):
     assert guarded.send("POST", "/v1/workflows/echo", {"input": 1}).status == 401
     assert guarded.host.calls == []
+
+
+def test_every_endpoint_but_the_open_ones_wants_the_token_where_it_belongs(guarded):
+    opened = ["/v2/health/live", "/v2/health/ready", "/", "/healthz", "/readyz", "/openapi.json", "/docs", "/ui/{file}"]
+    assert [(each.method, each.path) for each in ENDPOINTS if each.is_open] == [("GET", path) for path in opened]
+    misplaced = {"Cookie": f"token={TOKEN}", "Proxy-Authorization": f"Bearer {TOKEN}", "X-Token": TOKEN}
+    for each in ENDPOINTS:
+        path = re.sub(r"\{[a-z]+\}", "demo", each.path)
+        for asked in (path, f"{path}?token={TOKEN}&access_token={TOKEN}"):
+            answer = guarded.send(each.method, asked, headers=misplaced)
+            assert answer.status == 401 or each.is_open, asked
+
+
+@pytest.mark.parametrize("path", [each.path for each in ENDPOINTS if not each.is_open])
+def test_a_page_of_another_site_reaches_no_endpoint_without_a_token(gateway, path):
+    asked = re.sub(r"\{[a-z]+\}", "demo", path)
+    for method in {each.method for each in ENDPOINTS if each.path == path}:
+        for given in ({"Origin": "http://attacker.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Host": "a.example"}):
+            assert gateway.send(method, asked, headers={"Host": "localhost", **given}).status == 403, (method, given)
 
 
 @pytest.mark.parametrize("given", [f"Bearer {TOKEN}", f"bearer {TOKEN}"])
