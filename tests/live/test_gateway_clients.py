@@ -1,9 +1,11 @@
 """Bad clients: slow, oversized, truncated, wrong, many. Clear answers, and everybody else is still served."""
 
+import ctypes
 import http.client
 import re
 import resource
 import socket
+import struct
 import threading
 import time
 from contextlib import ExitStack
@@ -15,6 +17,7 @@ from fairlead.engine.live.gateway import Settings, read_token
 from fairlead.engine.live.gateway.app import ENDPOINTS
 from fairlead.errors import ConfigError
 
+SO_ATTACH_FILTER = 26  # of Linux
 TOKEN = "correct-horse-battery"
 HEAD = b"POST /v1/workflows/echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -182,6 +185,20 @@ def test_a_thousand_idle_connections_leave_the_others_served_and_memory_bounded(
             assert grown_kb < 64_000  # 64 kB each, with what this test itself holds
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.slow
+def test_a_follower_whose_network_is_gone_gives_its_place_back(tmp_path):
+    with (
+        running(host(), tmp_path, idle_limit_s=2.0, max_dashboards=1) as gateway,
+        socket.create_connection(("127.0.0.1", gateway.port)) as follower,
+    ):
+        follower.sendall(b"GET /v1/dashboard/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert follower.recv(15) == b"HTTP/1.1 200 OK"
+        assert gateway.send("GET", "/v1/dashboard/events").status == 503
+        drop = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # a filter that takes no packet
+        follower.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(drop)))
+        wait_until(lambda: b"fairlead_gateway_connections 1.0" in gateway.send("GET", "/metrics").body, 60)
 
 
 @pytest.fixture(scope="module")
