@@ -163,6 +163,7 @@ class Menu:
         wants = [(*size, c.memory_gb) for size, (c, _) in zip(self.sizes, options, strict=True)]
         numbers = {want: number for number, want in enumerate(dict.fromkeys(wants))}
         self.footprint = [numbers[want] for want in wants]  # equal for options that differ in their batch only
+        self.footprints = [self.footprint.index(number) for number in range(len(numbers))]  # an option of each
         # When no node was found for a footprint, by what `Ground.find` looks for; and when it fitted nowhere at all.
         self.nowhere = [[-9] * len(numbers) for _ in range(4)]
         self.blocked = [-9] * len(numbers)
