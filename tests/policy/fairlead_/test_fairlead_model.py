@@ -163,6 +163,12 @@ class TestTables:
         assert (step.menu.vcpus[options].tolist(), costs) == ([4], pytest.approx([3.2]))
         assert step.ranked(0.9, waiting=1) == ([], [])
 
+    def test_whether_a_run_of_the_last_stage_is_in_time_is_not_rounded_to_the_table(self):
+        """A safe time is 1.1 x 1.05 = 1.155 s; planned are (1.2 - 0.002) x 0.97 = 1.162 s of 1.2 s, 1.152 of 1.19 s."""
+        step = outlook_of(scenario(declared(1.05), slo_s=GRID / 10, on=ONE)).flows["main"].first[0]
+        assert step.ranked(1.2, waiting=1)[0] == [0]
+        assert step.ranked(1.19, waiting=1)[0] == []
+
     def test_the_last_call_is_the_least_time_in_which_a_request_is_worth_its_cost(self):
         """In the last stage, 1.1 s for a cost of 1 and 0.44 s for 1.6; 3 % of the time left stays unplanned."""
         last = self.flow().steps["b"]
@@ -433,6 +439,20 @@ class TestPace:
         gpu = menu_of([Row(vcpus=0, vgpus=2, seconds=1.0)], on=on)
         assert ground.part("n0", cpu, 0) == 0.25
         assert ground.part("n1", gpu, 0) == 0.25
+
+    @pytest.mark.parametrize(("vcpus", "slots"), [(1, 4), (2, 1), (8, 1)], ids=["everywhere", "on-one", "nowhere"])
+    def test_a_run_has_a_slot_where_a_single_node_has_room_for_it(self, vcpus, slots):
+        """Of nodes with 2, 1 and 1 vCPUs."""
+        on = cluster(1, vcpus=2, kind="large", beside=cluster(2, vcpus=1))
+        ground = Ground(on.nodes, Supply(on), Roster())
+        menu = menu_of([Row(vcpus=vcpus, seconds=1.0)], on=cluster(1, vcpus=8))
+        assert ground.slots(menu, 0) == slots
+
+    def test_a_gpu_has_a_slot_for_each_share_that_fits_on_one_device(self):
+        """Two devices of 7 vGPUs: 2 shares of 3 on each, not 4 and two thirds in all."""
+        on = cluster(1, vcpus=8, vgpus=7, devices=2)
+        ground = Ground(on.nodes, Supply(on), Roster())
+        assert ground.slots(menu_of([Row(vcpus=1, vgpus=3, seconds=1.0)], on=on), 0) == 4
 
 
 def test_the_options_of_a_configuration_space_are_all_offered():
