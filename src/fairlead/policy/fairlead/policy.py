@@ -186,13 +186,13 @@ class Fairlead(Policy):
     def _free_at(self, view: View, flow: Flow) -> float | None:
         """When the first stage of a new request can have a place at the earliest; None if there may be one now.
 
-        The cluster is full, or what has room left in it has none for this function, of which runs go on.
+        The cluster is full, or the nodes that have room left have none for this function. The second counts while runs
+        of a function with batches go on: requests may join the next batch, or be too late for it.
         """
-        now, admission = view.now, self._admission
+        now, menu = view.now, flow.first[0].menu
         if self._ground.is_full:
-            return max(now, admission.soonest(now))
-        menu = flow.first[0].menu
-        own = admission.soonest_of(menu.name)
+            return max(now, self._admission.soonest(now))
+        own = self._admission.soonest_of(menu.name) if menu.most > 1 else None
         return None if own is None or not self._ground.is_closed_to(view, menu) else max(now, own)
 
     def _line_up(self, view: View) -> None:
