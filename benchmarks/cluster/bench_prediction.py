@@ -27,6 +27,7 @@ import msgspec
 from processes import adopt_orphans
 from ray_cluster import raylets
 
+from fairlead.app.scenario import place_of_profile
 from fairlead.cli.profile import profile
 from fairlead.cli.ray_profile import serve_options
 from fairlead.league.live.app import LiveApp
@@ -48,7 +49,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=15.0, help="how long each load is counted")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="runs of each load, each with its own seed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the profiles there")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the profiles there, or use those of before")
     options = parser.parse_args()
     adopt_orphans()
     os.environ["PYTHONPATH"] = str(HERE.parents[1] / "src")  # for agents and instances
@@ -59,7 +60,8 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         os.environ["XDG_DATA_HOME"] = str(folder / "data")
         path = shutil.copy(options.app, folder / "app.py")
-        profile(str(path), budget="12s", is_host=True, policies=[POLICY], backend="ray", address=ray.address)
+        if not (machine_file().is_file() and place_of_profile(path).is_file()):
+            profile(str(path), budget="12s", is_host=True, policies=[POLICY], backend="ray", address=ray.address)
         app = LiveApp(path)
         host = read_machine(machine_file()).host
         assert app.measured is not None
