@@ -1,12 +1,13 @@
 """Does the simulator foresee what an app does on three nodes of a Ray cluster? Live and predicted, side by side.
 
-`python benchmarks/cluster/bench_prediction.py [--load 0.4 ...] [--seconds 15] [--repeat N] [--json FILE]`, with the
-Python of an environment that has Fairlead and Ray (`make setup`).
+`python benchmarks/cluster/bench_prediction.py [--load 0.4 ...] [--seconds 15] [--repeat N] [--times N] [--json FILE]`,
+with the Python of an environment that has Fairlead and Ray (`make setup`).
 
 The cluster is three raylets of this machine with one CPU each, which share its cores. An app of several stages, whose
 instances are spread over them, is measured there as `fairlead profile --host --backend ray` does. Then it is served at
 shares of the capacity that this found, and simulated with the same arrivals. The exit code is 1 unless p50 is within
-10 %, p99 within 25 % and the share in time within 3 points at every load.
+10 %, p99 within 25 % and the share in time within 3 points at every load. With `--times 2` each load is served twice
+with the same arrivals, so that the distance of a prediction stands beside that of a live run from itself.
 
 Apps: spread_app.py computes, waiting_app.py waits, forked_app.py does both, in a map and a fork.
 """
@@ -48,6 +49,7 @@ def main() -> int:
     parser.add_argument("--load", action="append", type=float, help="share of the capacity; repeatable")
     parser.add_argument("--seconds", type=float, default=15.0, help="how long each load is counted")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="runs of each load, each with its own seed")
+    parser.add_argument("--times", type=int, default=1, metavar="N", help="live runs of each load and seed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the profiles there, or use those of before")
     options = parser.parse_args()
@@ -70,11 +72,16 @@ def main() -> int:
         for seed in range(options.repeat):
             for load in options.load or LOADS:
                 rate_rps = load * capacity_rps
-                serve = serve_options(ray.address)
-                live = run_cell(app, POLICY, rate_rps, options.seconds, seed, serve_options=serve)
-                made = predict_cell(app, POLICY, rate_rps, options.seconds, seed, host=host, spin_s=live.spin_s)
-                rows.append((load, seed, live, made))
-                print(line(load, rate_rps, live.live, made), flush=True)
+                before: Figures | None = None
+                for _ in range(options.times):
+                    serve = serve_options(ray.address)
+                    live = run_cell(app, POLICY, rate_rps, options.seconds, seed, serve_options=serve)
+                    made = predict_cell(app, POLICY, rate_rps, options.seconds, seed, host=host, spin_s=live.spin_s)
+                    rows.append((load, seed, live, made))
+                    print(line(load, rate_rps, live.live, made), *live.marks, flush=True)
+                    if before is not None:
+                        print("  live, live again:", line(load, rate_rps, before, live.live), flush=True)
+                    before = live.live
     if options.json is not None:
         found = [
             {"load": load, "seed": seed, "live": msgspec.to_builtins(live), "predicted": msgspec.to_builtins(made)}

@@ -13,6 +13,7 @@ Reals = NDArray[np.float64]
 DECLARED_RUNS = 10.0  # runs that the declared time of an option counts for in what a view believes of it
 _PRIOR_RUNS = 5.0  # weight of "declared times are right" for other options
 _MOST_RUNS = 50.0  # of one option that count
+_HOPE = 0.5  # of an excess that is expected of an option, for what it may cost
 _TELLING_RUNS = 1.0  # that differ by as much as their mean in size and from which on half of the fit is believed
 
 
@@ -27,11 +28,12 @@ def seen(believed: Reals, runs: Reals) -> Reals:
 
 
 def carried(declared_s: Reals, known: NDArray[np.int_], ratios: Reals, runs: Reals) -> tuple[Reals, Reals]:
-    """Factors on the declared times of all options, by what was seen of some: likely ones, and cautious ones.
+    """Factors on the declared times of all options, by what was seen of some: hopeful ones, and cautious ones.
 
     The excess over declared times is split into a factor and a fixed time, neither of which is of the other sign. As
-    far as the options that were seen do not tell which it is, the likely factor is the lower of both, so that options
-    that may be worth it are tried, and the cautious one takes all for a factor.
+    far as the options that were seen do not tell which it is, the cautious factor takes all for a factor, and the
+    hopeful one is the lower of both. Of an excess, the hopeful one has half only: an option that may be worth it is
+    tried, until enough of its runs have told.
 
     Args:
         declared_s: By option.
@@ -51,9 +53,10 @@ def carried(declared_s: Reals, known: NDArray[np.int_], ratios: Reals, runs: Rea
     part = 0.0
     if telling > 0 and mean:
         part = min(max(float(weights @ (apart * (excess - mean))) / telling / mean, 0.0), 1.0)
-    fixed = np.maximum(mean * inverse / centre, excess.min())
+    fixed = np.maximum(mean * inverse / centre, min(float(excess.min()), 0.0))  # none gains more than the best
     fitted = mean + part * (fixed - mean)
     told = telling / (telling + _TELLING_RUNS)
     scale = total / (total + _PRIOR_RUNS)
     likely = told * fitted + (1 - told) * np.minimum(fixed, mean)
-    return 1 + scale * likely, 1 + scale * (told * fitted + (1 - told) * mean)
+    hopeful = np.where(likely > 0, _HOPE * likely, likely)
+    return 1 + scale * hopeful, 1 + scale * (told * fitted + (1 - told) * mean)

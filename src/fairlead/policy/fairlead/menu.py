@@ -92,7 +92,7 @@ class Menu:
     """The options of one function as arrays, one entry per (configuration, kind of node).
 
     An option is left out if another one of the same kind and batch is at least as fast and needs no more. Times of
-    options that have not run yet follow from those that have (`carried`): likely ones count for what a run costs,
+    options that have not run yet follow from those that have (`carried`): hopeful ones count for what a run costs,
     cautious ones for whether it is in time. Of a function whose times are assumed, no option is left out, and all times
     are those of the estimate, which carries over what was seen.
 
@@ -256,11 +256,11 @@ class Menu:
         """Let what was seen of options that have run stand in for what was declared, of these and of the others."""
         known, runs = np.array(list(self._runs)), np.array(list(self._runs.values()), float)
         believed_s, declared_s = self._believed_s[known], self._declared_s[known]
-        likely, cautious = carried(self._declared_s, known, seen(believed_s / declared_s, runs), runs)
-        own_s = believed_s + declared_s * (likely[known] - 1) * DECLARED_RUNS / (runs + DECLARED_RUNS)
-        self._believed_s = self._declared_s * likely
-        self._cautious_s = self._declared_s * cautious
-        self._believed_s[known] = self._cautious_s[known] = np.maximum(own_s, _LEAST_S)
+        hopeful, cautious = carried(self._declared_s, known, seen(believed_s / declared_s, runs), runs)
+        rest_s = declared_s * DECLARED_RUNS / (runs + DECLARED_RUNS)  # what of the belief is declared and not seen
+        for times_s, factors in ((self._believed_s, hopeful), (self._cautious_s, cautious)):
+            times_s[:] = self._declared_s * factors
+            times_s[known] = np.maximum(believed_s + rest_s * (factors[known] - 1), _LEAST_S)
 
     def _derive(self) -> None:
         self.version += 1
