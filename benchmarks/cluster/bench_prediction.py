@@ -7,7 +7,8 @@ The cluster is three raylets of this machine with one CPU each, which share its 
 instances are spread over them, is measured there as `fairlead profile --host --backend ray` does. Then it is served at
 shares of the capacity that this found, and simulated with the same arrivals. The exit code is 1 unless p50 is within
 10 %, p99 within 25 % and the share in time within 3 points at every load. With `--times 2` each load is served twice
-with the same arrivals, so that the distance of a prediction stands beside that of a live run from itself.
+with the same arrivals, so that the distance of a prediction stands beside that of a live run from itself. A live run
+beside which other programs used more than 15 % of the CPUs is made again, at most twice.
 
 Apps: spread_app.py computes, waiting_app.py waits, forked_app.py does both, in a map and a fork.
 """
@@ -18,6 +19,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "live"))
@@ -33,7 +35,7 @@ from fairlead.cli.profile import profile
 from fairlead.cli.ray_profile import serve_options
 from fairlead.league.live.app import LiveApp
 from fairlead.league.live.cells import predict_cell, run_cell
-from fairlead.league.live.figures import Figures
+from fairlead.league.live.figures import Figures, LiveCell
 from fairlead.profile.host import machine_file, read_machine
 
 HERE = Path(__file__).resolve().parent
@@ -41,6 +43,7 @@ LOADS = (0.4, 0.8, 1.5)
 POLICY = "fairlead"
 NODES = 3
 P50, P99, IN_TIME = 0.10, 0.25, 0.03
+_TRIES = 3
 
 
 def main() -> int:
@@ -74,8 +77,7 @@ def main() -> int:
                 rate_rps = load * capacity_rps
                 before: Figures | None = None
                 for _ in range(options.times):
-                    serve = serve_options(ray.address)
-                    live = run_cell(app, POLICY, rate_rps, options.seconds, seed, serve_options=serve)
+                    live = undisturbed(app, rate_rps, options.seconds, seed, serve_options(ray.address))
                     made = predict_cell(app, POLICY, rate_rps, options.seconds, seed, host=host, spin_s=live.spin_s)
                     rows.append((load, seed, live, made))
                     print(line(load, rate_rps, live.live, made), *live.marks, flush=True)
@@ -89,6 +91,16 @@ def main() -> int:
         ]
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return 0 if all(is_within(live.live, made) for _, _, live, made in rows) else 1
+
+
+def undisturbed(app: LiveApp, rate_rps: float, seconds: float, seed: int, serve: Sequence[str]) -> LiveCell:
+    """One live run; again, at most twice, while other programs or the load generator were busy beside it."""
+    for _ in range(_TRIES):
+        live = run_cell(app, POLICY, rate_rps, seconds, seed, serve_options=serve)
+        if not live.marks:
+            break
+        print(f"  again: {', '.join(live.marks)}", flush=True)
+    return live
 
 
 def line(load: float, rate_rps: float, live: Figures, made: Figures) -> str:
