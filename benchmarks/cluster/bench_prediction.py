@@ -36,6 +36,7 @@ from fairlead.cli.ray_profile import serve_options
 from fairlead.league.live.app import LiveApp
 from fairlead.league.live.cells import predict_cell, run_cell
 from fairlead.league.live.figures import Figures, LiveCell
+from fairlead.league.live.usage import Snapshot
 from fairlead.profile.host import machine_file, read_machine
 
 HERE = Path(__file__).resolve().parent
@@ -66,7 +67,10 @@ def main() -> int:
         os.environ["XDG_DATA_HOME"] = str(folder / "data")
         path = shutil.copy(options.app, folder / "app.py")
         if not (machine_file().is_file() and place_of_profile(path).is_file()):
+            before = Snapshot.take()
             profile(str(path), budget="12s", is_host=True, policies=[POLICY], backend="ray", address=ray.address)
+            others = Snapshot.take().since(before, os.getpid()).others
+            print(f"Other programs used {others:.0%} of the CPUs while all this was measured.", flush=True)
         app = LiveApp(path)
         host = read_machine(machine_file()).host
         assert app.measured is not None
@@ -75,15 +79,15 @@ def main() -> int:
         for seed in range(options.repeat):
             for load in options.load or LOADS:
                 rate_rps = load * capacity_rps
-                before: Figures | None = None
+                last: Figures | None = None
                 for _ in range(options.times):
                     live = undisturbed(app, rate_rps, options.seconds, seed, serve_options(ray.address))
                     made = predict_cell(app, POLICY, rate_rps, options.seconds, seed, host=host, spin_s=live.spin_s)
                     rows.append((load, seed, live, made))
                     print(line(load, rate_rps, live.live, made), *live.marks, flush=True)
-                    if before is not None:
-                        print("  live, live again:", line(load, rate_rps, before, live.live), flush=True)
-                    before = live.live
+                    if last is not None:
+                        print("  live, live again:", line(load, rate_rps, last, live.live), flush=True)
+                    last = live.live
     if options.json is not None:
         found = [
             {"load": load, "seed": seed, "live": msgspec.to_builtins(live), "predicted": msgspec.to_builtins(made)}
