@@ -10,8 +10,10 @@ with their quartiles.
 `python benchmarks/live/bench_observing.py flood [--seconds 60] [--how print|pipe]`
 
 One function writes 67 MB a second (4 GB in a minute), by `print` or past Python to its pipe, while another app function
-is called one at a time. Shown are the p50 and p99 of those calls without and with the flood, in turns, the bytes that
-were written and dropped, the greatest size of the logs on disk, and the CPU time of the gateway.
+is called one at a time. In turns with it the same function burns as much CPU time as its flood took, in slices of the
+same length, and writes nothing: what calls take longer beside the flood than beside the burning is due to the logs.
+Shown are the p50 and p99 of those calls, the ratios of p50 in the same turn with their quartiles, the bytes that were
+written and dropped, the greatest size of the logs on disk, and the CPU time of the gateway.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import re
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +36,7 @@ from processes import adopt_orphans, serving
 from systems import HERE, NOOP, fairlead_command
 
 SHARE = 200  # requests of a round
+TURNS = 8  # of quiet, flood and burning
 FLOOD_APP = """
 import os, time
 from fairlead.app import App
@@ -49,8 +53,14 @@ def flood(how):
     line, sent, began = "x" * 99, 0, time.monotonic()
     block = "\\n".join([line] * 100)
     raw = (block + "\\n").encode()
-    seconds = how["seconds"]
+    seconds, cpu_s = how["seconds"], time.process_time()
     while (passed := time.monotonic() - began) < seconds:
+        if how["how"] == "burn":
+            if time.process_time() - cpu_s > passed * how["share"]:
+                time.sleep(0.001)
+            else:
+                block.encode()
+            continue
         if sent > passed * RATE:
             time.sleep(0.001)
             continue
@@ -59,7 +69,7 @@ def flood(how):
         else:
             print(block)
             sent += len(raw)
-    return sent
+    return {"bytes": sent, "share": (time.process_time() - cpu_s) / seconds}
 
 app.workflow("noop", noop)
 app.workflow("flood", flood)
@@ -138,43 +148,58 @@ def flood(seconds: float, how: str) -> None:
         gateway = json.loads((state / "gateway.json").read_bytes())["pid"]
         client = Client(url, "/v1/workflows/noop")
         times_s(client, 1000)
-        quiet, flooded, largest, written, used = [], [], 0, 0, 0.0
-        part_s = seconds / 4
-        for _ in range(4):  # in turns: what drifts over the run hits both alike
+        times: dict[str, list[list[float]]] = {"quiet": [], "burning": [], "flood": []}
+        largest, written, shares, used = 0, 0, [], {"burning": 0.0, "flood": 0.0}
+        part_s = seconds / TURNS
+        for _ in range(TURNS):  # what drifts over the run hits all of a turn alike
+            found: list[float] = []
             until = monotonic() + part_s / 2
             while monotonic() < until:
-                quiet += times_s(client, 20)
+                found += times_s(client, 20)
                 sleep(0.02)
-            answered: list[int] = []
-            thread = threading.Thread(target=lambda found=answered: found.append(_flood(url, part_s, how)))
-            thread.start()
-            before = cpu_s(gateway)
-            while thread.is_alive():
-                flooded += times_s(client, 20)
-                largest = max(largest, sum(file.stat().st_size for file in (state / "logs").glob("*")))
-                sleep(0.02)
-            used += cpu_s(gateway) - before
-            written += answered[0]
+            times["quiet"].append(found)
+            for name in ("flood", "burning"):
+                asked = {"how": how} if name == "flood" else {"how": "burn", "share": shares[-1]}
+                with ThreadPoolExecutor(1) as threads:
+                    answer = threads.submit(_flood, url, part_s, asked)
+                    found, before = [], cpu_s(gateway)
+                    while not answer.done():
+                        found += times_s(client, 20)
+                        largest = max(largest, sum(file.stat().st_size for file in (state / "logs").glob("*")))
+                        sleep(0.02)
+                    used[name] += cpu_s(gateway) - before
+                    times[name].append(found)
+                    if name == "flood":
+                        written += answer.result()["bytes"]
+                        shares.append(answer.result()["share"])
         sleep(1.5)  # the last notice
         told = b"".join(file.read_bytes() for file in sorted((state / "logs").glob("*"))).decode()
         kept = told.count('xxxxx"')
         dropped = sum(float(size) for size in re.findall(r"lines dropped \(([\d.e+]+) MB\)", told))
-    for name, times in (("without", quiet), ("with the flood", flooded)):
+    for name, turns in times.items():
+        every = [each for turn in turns for each in turn]
         print(
-            f"{name}: p50 {median(times) * 1e3:.3f} ms, p99 {quantiles(times, n=100)[98] * 1e3:.2f} ms of {len(times)}"
+            f"{name}: p50 {median(every) * 1e3:.3f} ms, p99 {quantiles(every, n=100)[98] * 1e3:.2f} ms of {len(every)}"
         )
+    for name, other in (("burning", "quiet"), ("flood", "quiet"), ("flood", "burning")):
+        ratios = [median(a) / median(b) for a, b in zip(times[name], times[other], strict=True)]
+        low, middle, high = quantiles(ratios, n=4)
+        print(f"p50, {name} : {other}: {middle:.3f} ({low:.3f} to {high:.3f}) of {len(ratios)} turns")
     print(
-        f"{written / 1e9:.2f} GB written by {how} in {seconds:g} s; {kept} lines kept, {dropped / 1e3:.2f} GB dropped"
+        f"{written / 1e9:.2f} GB written by {how} in {seconds:g} s, with {median(shares):.0%} of a core; {kept} lines "
+        f"kept, {dropped / 1e3:.2f} GB dropped; on disk at most {largest / 2**20:.1f} MB"
     )
-    print(f"on disk at most {largest / 2**20:.1f} MB; the gateway used {used / seconds:.1%} of a core, calls included")
+    beside = {name: f"{busy_s / seconds:.1%} of a core beside the {name}" for name, busy_s in used.items()}
+    print(f"the gateway used, calls included, {beside['flood']} and {beside['burning']}")
 
 
-def _flood(url: str, seconds: float, how: str) -> int:
+def _flood(url: str, seconds: float, how: dict[str, object]) -> dict[str, float]:
     host, port = url.removeprefix("http://").rstrip("/").split(":")
     connection = HTTPConnection(host, int(port), timeout=seconds + 120)
-    body = json.dumps({"input": {"how": how, "seconds": seconds}})
+    body = json.dumps({"input": {**how, "seconds": seconds}})
     connection.request("POST", "/v1/workflows/flood", body, {"content-type": "application/json"})
-    return int(json.loads(connection.getresponse().read())["output"])
+    found: dict[str, float] = json.loads(connection.getresponse().read())["output"]
+    return found
 
 
 def main() -> None:

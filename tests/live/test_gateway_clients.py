@@ -229,6 +229,10 @@ def test_health_and_the_document_need_none(guarded, path):
         ({"Host": "localhost", "Origin": "http://localhost"}, 200),
         ({"Host": "localhost", "Origin": "http://attacker.example"}, 403),
         ({"Host": "localhost", "Origin": "null"}, 403),
+        ({"Host": "localhost", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),  # an image
+        ({"Host": "localhost", "Sec-Fetch-Site": "same-site"}, 403),  # another port of this machine
+        ({"Host": "localhost", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Host": "localhost", "Sec-Fetch-Site": "none"}, 200),  # typed by hand
     ],
 )
 def test_without_a_token_only_this_machine_is_answered(gateway, headers, status):

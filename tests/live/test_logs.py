@@ -1,5 +1,6 @@
 """Lines of functions on disk: bounded, in order, found by what they carry; and what an instance may write."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,12 +12,15 @@ import pytest
 from fairlead.app import App
 from fairlead.app.current import About, ContextError, Run, context, contexts, entered
 from fairlead.engine.live.calling import call
+from fairlead.engine.live.gateway.logs import Followers
+from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.logs import allowance
 from fairlead.engine.live.logs.allowance import Allowance
 from fairlead.engine.live.logs.folder import START, LogFolder, Tail
-from fairlead.engine.live.logs.lines import MOST_TEXT, Line, Wanted, pack, plain, unpack
+from fairlead.engine.live.logs.lines import MOST_TEXT, Line, Wanted, pack, unpack
 from fairlead.engine.live.logs.shared import Present, shared_memory
 from fairlead.engine.live.logs.writer import LineWriter, Owner
+from fairlead.errors import plain
 
 SMALL = 1 << 20
 
@@ -72,6 +76,67 @@ for number in range(2000):
     assert tail.skipped_segments == 0
     assert len(folder.segments()) > 1
     assert len(folder.last(Wanted(instance="2"), 10_000)) == 2000
+
+
+@pytest.mark.parametrize("letter", ["\u6f22", "\U0001f600", "\x01"], ids=["3-bytes", "4-bytes", "6-bytes"])
+@pytest.mark.parametrize("most_bytes", [32 << 10, 64 << 10, 1 << 18])
+def test_a_line_that_is_longer_than_what_is_read_at_once_holds_up_no_others(tmp_path, letter, most_bytes):
+    folder = LogFolder(tmp_path / "logs")
+    tail = Tail(folder, START)
+    for text in ("first", letter * MOST_TEXT, "last"):
+        folder.append(line(text))
+    seen = b"".join(tail.read(most_bytes) for _ in range(3))
+    assert texts(seen.splitlines()) == ["first", letter * MOST_TEXT, "last"]
+
+
+def test_what_is_no_line_is_passed_over(tmp_path):
+    folder = LogFolder(tmp_path / "logs")
+    tail = Tail(folder, START)
+    folder.append(line("first") + b'{"t":1,"app' + b"no line\n" + b"x" * (3 << 20) + b"\n" + line("last"))
+    data = b"".join(tail.read() for _ in range(10))
+    assert texts(Wanted().among(data)) == ["first", "last"]
+    assert texts(folder.last(Wanted(), 10)) == ["first", "last"]
+
+
+@pytest.mark.parametrize("said", [b"\xff\xff", b'[["\xff"],[]]', b"[[1],[]]", b"[" * 5000, b"{"])
+def test_an_instance_that_writes_nonsense_into_shared_memory_has_no_names(said):
+    descriptor = shared_memory()
+    present = Present(descriptor)
+    present._memory[:8] = (2).to_bytes(4, "little") + len(said).to_bytes(4, "little")
+    present._memory[8 : 8 + len(said)] = said
+    assert present.read() == ((), ())
+    present.close()
+    os.close(descriptor)
+
+
+def test_an_instance_cannot_take_the_shared_memory_from_under_who_reads_it():
+    descriptor = shared_memory()
+    with pytest.raises(PermissionError):
+        os.ftruncate(descriptor, 0)
+    os.close(descriptor)
+
+
+def test_lines_are_found_up_to_a_number_of_bytes(tmp_path):
+    folder = LogFolder(tmp_path / "logs")
+    for number in range(1000):
+        folder.append(line(f"{number} {'x' * 16_000}"))
+    found = folder.last(Wanted(), 10_000)
+    assert 7 << 20 < sum(map(len, found)) <= 8 << 20
+    assert texts(found)[-1].startswith("999 ")
+
+
+def test_few_clients_search_the_lines_at_once_and_the_others_come_again(tmp_path):
+    folder = LogFolder(tmp_path / "logs")
+    folder.append(line("one"))
+
+    async def ask() -> list[object]:
+        followers = Followers(folder, 8)
+        return await asyncio.gather(*(followers.last(Wanted(), 10) for _ in range(40)), return_exceptions=True)
+
+    answers = asyncio.run(ask())
+    refused = [each for each in answers if isinstance(each, Problem)]
+    assert [texts(each.splitlines()) for each in answers if isinstance(each, bytes)] == [["one"]] * 18
+    assert {(each.status, each.code) for each in refused} == {(429, "too_many_followers")}
 
 
 def test_lines_are_found_by_what_they_carry(tmp_path):

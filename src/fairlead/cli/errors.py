@@ -10,7 +10,15 @@ from typing import ParamSpec
 
 import typer
 
-from fairlead.errors import ConfigError, FairleadError, MissingExtraError, PolicyError, UncoveredError, UnknownNameError
+from fairlead.errors import (
+    ConfigError,
+    FairleadError,
+    MissingExtraError,
+    PolicyError,
+    UncoveredError,
+    UnknownNameError,
+    plain,
+)
 
 FAILED = 1
 WRONG_USE = 2
@@ -57,14 +65,14 @@ def show_failure(failure: Failure) -> None:
     """Print the message, and the traceback or how to get it."""
     if os.environ.get(TRACEBACK):
         typer.echo(failure.traceback, err=True, nl=False)
-    typer.echo(f"Error: {failure.message}", err=True)
+    typer.echo(f"Error: {plain(failure.message)}", err=True)
     if failure.is_fault and not os.environ.get(TRACEBACK):
         typer.echo(f"Set {TRACEBACK}=1 to see where it was raised.", err=True)
 
 
 def warn(message: str) -> None:
     """Print a warning, which leaves the exit code as it is."""
-    typer.echo(f"Warning: {message}", err=True)
+    typer.echo(f"Warning: {plain(message)}", err=True)
 
 
 def guarded(command: Callable[Arguments, None]) -> Callable[Arguments, None]:

@@ -13,7 +13,8 @@ from fairlead.app.units import seconds
 from fairlead.cli.errors import UsageError
 from fairlead.cli.gateways import find_gateway, state_folders
 from fairlead.engine.live.logs.folder import LOGS, LogFolder
-from fairlead.engine.live.logs.lines import Line, Names, Wanted, plain, unpack
+from fairlead.engine.live.logs.lines import Line, Names, Wanted, unpack
+from fairlead.errors import plain
 
 _PATH = "/v1/logs"
 
@@ -51,7 +52,10 @@ def logs(
         _show(folder.last(wanted, limit), is_json=is_json)
         return
     asked = {"app": app, "function": function, "request": request, "since": wanted.since, "limit": limit}
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    try:
+        query = urlencode({name: value for name, value in asked.items() if value is not None})
+    except UnicodeEncodeError as error:  # bytes of the command line that are no text
+        raise UsageError(f"Names and ids are text in UTF-8; got {error.object!r}.") from None
     if not follow:
         _show(gateway.get(f"{_PATH}?{query}").splitlines(), is_json=is_json)
         return

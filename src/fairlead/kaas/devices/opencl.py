@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fairlead.errors import MissingExtraError
 from fairlead.kaas.devices.base import Bytes, MemoryInfo, literal_value
-from fairlead.kaas.devices.pocl import name_processor
-from fairlead.kaas.devices.programs import ProgramCache
+from fairlead.kaas.devices.pocl import mapped_file, name_processor
+from fairlead.kaas.devices.programs import ProgramCache, keep
 from fairlead.kaas.errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
 from fairlead.kaas.graph import Graph, Kernel
 
 _MOST_MESSAGE = 4000  # characters of a compiler's message
-_MOST_PROGRAMS = 1024  # that are kept in this process
 _ZERO = np.zeros(1, np.uint8)
+
+
+class _Program:
+    """A kernel at its place in a graph, and how it is put into a queue."""
+
+    def __init__(self, code: Any, literals: int, size: tuple[int, ...], block: tuple[int, ...], queue: Any) -> None:
+        self.code = code
+        self.literals = literals
+        self.size = size
+        self.block = block
+        sizes = ctypes.c_size_t * len(size)
+        self.call = (queue.int_ptr, code.int_ptr, len(size), None, sizes(*size), sizes(*block), 0, None, None)
 
 
 class OpenCLDevice:
@@ -54,33 +66,43 @@ class OpenCLDevice:
         self._loads = cl.CommandQueue(self._context, device)
         self._runs = cl.CommandQueue(self._context, device)
         self._cache = ProgramCache(cache / "programs")
-        self._programs: dict[str, Any] = {}
-        self._kernels: dict[tuple[str, str], Any] = {}
+        self._programs: dict[str, Any] = {}  # by source
+        self._graphs: dict[str, list[_Program]] = {}  # by digest
+        self._enqueue = _enqueue()
 
-    def compile(self, graph: Graph, kernel: Kernel) -> tuple[Any, bool]:
-        """The kernel, from this process, from the disk, or from its source."""
-        source = None if kernel.source is None else graph.sources[kernel.source].opencl
-        if source is None:
-            raise BuildError(f"Kernel {kernel.name!r} of {graph.name} has no source in OpenCL.")
-        found = self._kernels.get((source, kernel.name))
+    def compile(self, graph: Graph) -> tuple[list[_Program], int]:
+        """The kernels, each with its size and literals: from this process, from the disk, or from their source."""
+        found = self._graphs.get(graph.digest)
         if found is not None:
-            return found, False
-        program = self._programs.get(source)
-        if program is None:
-            if len(self._programs) >= _MOST_PROGRAMS:  # rare, and found again on disk
-                self._programs.clear()
-                self._kernels.clear()
-            program = self._programs[source] = self._build(source)
+            return found, 0
+        made, new = [], 0
+        for kernel in graph.kernels:
+            source = None if kernel.source is None else graph.sources[kernel.source].opencl
+            if source is None:
+                raise BuildError(f"Kernel {kernel.name!r} of {graph.name} has no source in OpenCL.")
+            program = self._programs.get(source)
+            if program is None:
+                program, new = self._build(source), new + 1
+                keep(self._programs, source, program)
+            made.append(self._prepared(program, kernel))
+        keep(self._graphs, graph.digest, made)
+        return made, new
+
+    def _prepared(self, program: Any, kernel: Kernel) -> _Program:
+        """A kernel of its own for a place in a graph, so that its literals are set once."""
         try:
-            made = self._cl.Kernel(program, kernel.name)
+            code = self._cl.Kernel(program, kernel.name)
         except self._cl.Error as error:
             raise BuildError(f"The source has no kernel {kernel.name!r}.") from error
-        expected = made.get_info(self._cl.kernel_info.NUM_ARGS)
+        expected = code.get_info(self._cl.kernel_info.NUM_ARGS)
         if expected != len(kernel.literals) + len(kernel.arguments):
             given = f"{len(kernel.literals)} literals and {len(kernel.arguments)} buffers"
             raise BuildError(f"Kernel {kernel.name!r} takes {expected} parameters; the graph gives {given}.")
-        self._kernels[source, kernel.name] = made
-        return made, True
+        with self._failures():
+            for number, literal in enumerate(kernel.literals):
+                code.set_arg(number, literal_value(literal))
+        size = tuple(groups * items for groups, items in zip(kernel.grid, kernel.block, strict=True))
+        return _Program(code, len(kernel.literals), size, kernel.block, self._runs)
 
     def _build(self, source: str) -> Any:
         cl, key = self._cl, self._cache.key("opencl", source, self.identity)
@@ -116,12 +138,22 @@ class OpenCLDevice:
         with self._failures():
             self._loads.finish()
 
-    def launch(self, program: Any, kernel: Kernel, buffers: Sequence[Any]) -> None:
-        """Put the kernel into the queue of runs, which keeps its order."""
+    def bind(self, program: _Program, buffers: Sequence[Any]) -> _Program:
+        """Set its buffers as arguments."""
         with self._failures():
-            program.set_args(*map(literal_value, kernel.literals), *buffers)
-            size = tuple(groups * items for groups, items in zip(kernel.grid, kernel.block, strict=True))
-            self._cl.enqueue_nd_range_kernel(self._runs, program, size, kernel.block)
+            for number, buffer in enumerate(buffers, program.literals):
+                program.code.set_arg(number, buffer)
+        return program
+
+    def launch(self, launch: _Program) -> None:
+        """Put the kernel into the queue of runs, which keeps its order.
+
+        PoCL runs it before it returns. pyopencl would not let other threads go on meanwhile; `ctypes` does.
+        """
+        if self._enqueue is not None and self._enqueue(*launch.call) == 0:
+            return
+        with self._failures():  # without it, or where it failed and pyopencl knows what that means
+            self._cl.enqueue_nd_range_kernel(self._runs, launch.code, launch.size, launch.block)
 
     def finish(self) -> None:
         """Wait for the queue of runs."""
@@ -152,6 +184,18 @@ class OpenCLDevice:
             raise LaunchError(f"The driver refuses: {_message(error)}") from error
         except cl.Error as error:
             raise DeviceLostError(f"The device failed: {_message(error)}") from error
+
+
+def _enqueue() -> Callable[..., int] | None:
+    """`clEnqueueNDRangeKernel` of the library that pyopencl has loaded; None where it is not found."""
+    path = mapped_file("libOpenCL")
+    if path is None:
+        return None
+    enqueue = ctypes.CDLL(path).clEnqueueNDRangeKernel
+    sizes, pointer, number = ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p, ctypes.c_uint
+    enqueue.argtypes = [pointer, pointer, number, sizes, sizes, sizes, number, pointer, pointer]
+    enqueue.restype = ctypes.c_int
+    return cast(Callable[..., int], enqueue)
 
 
 def _devices(cl: Any) -> list[Any]:

@@ -8,6 +8,7 @@ instance a microsecond per batch, a message would cost both ends a system call.
 import mmap
 import os
 from collections.abc import Sequence
+from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, fcntl
 from struct import Struct
 
 import msgspec
@@ -50,7 +51,7 @@ class Present:
             return (), ()
         try:
             return _names.decode(data)
-        except msgspec.DecodeError:  # an instance that writes nonsense has no names
+        except (msgspec.DecodeError, UnicodeDecodeError):  # an instance that writes nonsense has no names
             return (), ()
 
     def close(self) -> None:
@@ -60,6 +61,8 @@ class Present:
 
 def shared_memory() -> int:
     """Memory for one `Present`: a descriptor that a child process may inherit."""
-    descriptor = os.memfd_create("fairlead-present", os.MFD_CLOEXEC)
+    descriptor = os.memfd_create("fairlead-present", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, _SIZE)
+    # A child that made it smaller would end the process that reads it, by SIGBUS.
+    fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
     return descriptor

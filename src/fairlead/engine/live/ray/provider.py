@@ -272,7 +272,7 @@ class RayProvider:
     def _left(self) -> tuple[str, ...]:
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=tuple[str, ...])
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return ()
 
     def _write_left(self, names: Sequence[str]) -> None:
