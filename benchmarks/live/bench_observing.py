@@ -7,6 +7,11 @@ checkout as it is, with a line of access log per request, and with spans of ever
 program. Shown are the medians over the rounds of each round's p50, and of the ratios to the baseline in the same round,
 with their quartiles.
 
+`python benchmarks/live/bench_observing.py capacity --baseline CHECKOUT [--rounds 40]`
+
+What 32 users that never pause get from the batched stage (8 + 2n ms, one instance), the baseline and this checkout in
+turn, 5 s each. A batch of eight is 0.5 % of that.
+
 `python benchmarks/live/bench_observing.py flood [--seconds 60] [--how print|pipe]`
 
 One function writes 67 MB a second (4 GB in a minute), by `print` or past Python to its pipe, while another app function
@@ -31,11 +36,15 @@ from statistics import median, quantiles
 from time import monotonic, perf_counter, sleep
 
 from bench_cpu import Client, cpu_s
-from compare import versions
+from compare import BASELINE, NEW, versions
 from processes import adopt_orphans, serving
-from systems import HERE, NOOP, fairlead_command
+from rows import BODY, USERS
+from systems import BATCHED, HERE, NOOP, fairlead_command
+
+from fairlead.load import Closed, Plan, run_load
 
 SHARE = 200  # requests of a round
+LOOP_S = 5.0
 TURNS = 8  # of quiet, flood and burning
 FLOOD_APP = """
 import os, time
@@ -136,6 +145,26 @@ def overhead(baseline: Path, rounds: int) -> None:
     print(f"the receiver got {sink.count} exports")
 
 
+def capacity(baseline: Path, rounds: int) -> None:
+    adopt_orphans()
+    plan = Plan(arrivals=Closed(USERS), duration_s=LOOP_S + 0.5, warm_up_s=0.5, body=BODY)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-bench-", ignore_cleanup_errors=True)))
+        urls = {}
+        for system in versions(baseline):
+            command = fairlead_command(BATCHED)(folder / system.name)
+            url = stack.enter_context(serving(command, folder / f"{system.name}.log", system.environment))
+            urls[system.name] = f"{url.rstrip('/')}{system.paths[BATCHED]}"
+            run_load(urls[system.name], plan)
+        found: dict[str, list[float]] = {name: [] for name in urls}
+        for number in range(rounds):
+            for name in list(urls) if number % 2 == 0 else list(urls)[::-1]:
+                found[name].append(run_load(urls[name], plan).answered_rps)
+    low, middle, high = quantiles([a / b for a, b in zip(found[NEW], found[BASELINE], strict=True)], n=4)
+    rates = ", ".join(f"{name} {median(rates):.1f}/s" for name, rates in found.items())
+    print(f"{rates}; ratio {middle:.3f} ({low:.3f} to {high:.3f})")
+
+
 def flood(seconds: float, how: str) -> None:
     adopt_orphans()
     with ExitStack() as stack:
@@ -204,7 +233,7 @@ def _flood(url: str, seconds: float, how: dict[str, object]) -> dict[str, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("overhead", "flood"))
+    parser.add_argument("what", choices=("overhead", "capacity", "flood"))
     parser.add_argument("--baseline", type=Path, metavar="CHECKOUT", help="the Fairlead to compare with")
     parser.add_argument("--rounds", type=int, default=40, metavar="N")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S")
@@ -213,7 +242,9 @@ def main() -> None:
     if options.what == "flood":
         flood(options.seconds, options.how)
     elif options.baseline is None:
-        parser.error("overhead needs --baseline CHECKOUT")
+        parser.error(f"{options.what} needs --baseline CHECKOUT")
+    elif options.what == "capacity":
+        capacity(options.baseline, options.rounds)
     else:
         overhead(options.baseline, options.rounds)
 

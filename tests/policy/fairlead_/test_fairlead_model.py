@@ -1,6 +1,6 @@
 """The model of Fairlead by hand: menus, supply, tables of costs, admission, paces and sensitivities."""
 
-from math import inf, sqrt
+from math import inf
 
 import numpy as np
 import pytest
@@ -67,17 +67,34 @@ class TestMenu:
     def test_overhead_is_part_of_every_run(self):
         assert menu_of([Row(seconds=1.0)], overhead_s=0.25).mean_s.tolist() == pytest.approx([1.25])
 
-    def test_options_that_were_not_tried_are_corrected_by_the_factor_of_those_that_were(self):
-        """Five runs at twice the declared time count as much as the declaration: a factor of the root of 2."""
+    def test_an_option_that_was_not_tried_costs_half_of_what_was_seen_of_another_and_is_in_time_if_all_of_it_is(self):
+        """Five runs at twice the declared time count as much as the declaration: 1.5 for an option never tried.
+
+        An option declared with 2.5 times as long may take a fixed time longer: 1.2 instead of 1.5. Of that, half.
+        """
         on = cluster()
-        profile = declared(Table((Row(vcpus=1, seconds=1.0), Row(vcpus=4, seconds=0.4)))).profile
+        profile = declared(Table((Row(batch=1, seconds=1.0), Row(batch=4, seconds=2.5)))).profile
         menu = menu_of(profile.law.rows, on=on)
-        small = next(i for i, (c, _) in enumerate(menu.options) if c.vcpus == 1)
+        menu.safety = 0.0
         for _ in range(5):
-            menu.started(small)
-        menu.learn(Estimate(profile, on, correction=lambda c, _: 2.0 if c.vcpus == 1 else 1.0))
-        assert menu.mean_s[small] == pytest.approx(2.0)
-        assert menu.mean_s[1 - small] == pytest.approx(0.4 * sqrt(2))
+            menu.started(0)
+        menu.learn(Estimate(profile, on, correction=lambda c, _: 1 + 5 / 15 if c.batch == 1 else 1.0))
+        assert menu.mean_s[1] == pytest.approx(2.5 * 1.1)
+        assert menu.upper_s[1] == pytest.approx(2.5 * 1.5)
+
+    def test_of_an_option_with_few_runs_the_others_say_what_was_declared_before(self):
+        """Ten runs at their declared time, 1 s, and fifty of another at twice its own: 1 s and 1.9 s, half and half."""
+        on = cluster()
+        profile = declared(Table((Row(vcpus=1, seconds=1.0), Row(vcpus=4, seconds=1 - 1e-9)))).profile
+        menu = menu_of(profile.law.rows, on=on)
+        menu.safety = 0.0
+        for option, times in ((0, 50), (1, 10)):
+            for _ in range(times):
+                menu.started(option)
+        menu.learn(Estimate(profile, on, correction=lambda c, _: 1 + 5 / 6 if c == menu.options[0][0] else 1.0))
+        # Weighted by runs, all take 1 + 50 / 60 of what is declared; the prior of five leaves 1 + 50 / 65.
+        assert menu.upper_s[1] == pytest.approx(0.5 * 1.0 + 0.5 * (1 + 50 / 65))
+        assert menu.mean_s[1] == pytest.approx(0.5 * 1.0 + 0.5 * (1 + 25 / 65))
 
     def test_nothing_is_corrected_before_the_first_run(self):
         on = cluster()

@@ -262,6 +262,10 @@ class Admission:
                 bin.requests += 1
         self._work[flow.workflow.name] = bins
 
+    def is_noted(self, requests: Iterable[int]) -> bool:
+        """Whether any of these requests was admitted with a deadline, so that what becomes of it is kept."""
+        return not self._open.keys().isdisjoint(requests)
+
     def note(self, requests: Iterable[int], note: Started) -> None:
         """Keep why a run of admitted requests was started as it was."""
         for request in requests:

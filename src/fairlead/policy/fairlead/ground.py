@@ -171,7 +171,7 @@ class Ground:
 
     def slowest(self, kind: str, node: str) -> tuple[str, float] | None:
         """The node of a kind with the highest pace, and the pace; None if no other than this is avoided for it."""
-        if not self._slow:
+        if not self._slow or len(self._by_kind[kind].names) == 1:
             return None
         found = self._by_kind[kind].slowest()
         return None if found is None or found[0] == node else found

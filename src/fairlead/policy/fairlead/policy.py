@@ -528,16 +528,17 @@ class Fairlead(Policy):
 
     def _start(
         self, view: View, line: Line, option: int, node: str, skipped: int, first: int, *, is_rushed: bool
-    ) -> tuple[Action, ...]:
+    ) -> Iterator[Action]:
         menu, ground, now, waiting = line.menu, self._ground, view.now, line.waiting
         better = menu.told[first] if first != option else None
         configuration = menu.options[option][0]
         batch = line.take(view, configuration.batch, skipped, now + menu.uppers_s[option])
         if not batch:
-            return ()
+            return
         if len(batch) < configuration.batch:
             option = menu.smallest_for(option, len(batch))
             configuration = menu.options[option][0]
+        yield Start(tuple(batch), configuration, node)  # before the books, which the instance need not wait for
         part, others = ground.part(node, menu, option), ground.busy.get(node, 0.0)
         ground.use(node, others + part)
         expected_s, end, head = menu.means_s[option], now + menu.uppers_s[option], batch[0]
@@ -555,6 +556,8 @@ class Fairlead(Policy):
                 waited_s = min(now - since, 0.25 * self._step(invocation).slo_s)
                 menu.wait_s += 0.02 * (waited_s - menu.wait_s)
         menu.started(option)
+        if not self._admission.is_noted(requests):
+            return
         told, kind = menu.told[option]
         note = Started(
             menu.name,
@@ -573,7 +576,6 @@ class Fairlead(Policy):
             line.was_kept_waiting(head),
         )
         self._admission.note(requests, note)
-        return (Start(tuple(batch), configuration, node),)
 
     # --- when to look again ----------------------------------------------------------------------------------------
 

@@ -65,14 +65,14 @@ class Capture:
     def begin(self, run: Run) -> None:
         """A batch begins."""
         self._run = run
-        about = run.about
-        if about:
-            self._present.show([one.id for one in about], [one.run for one in about if one.run is not None])
+        if run.about:
+            self._present.show(run.about)
 
     def flush(self) -> None:
         """Keep the last line of this thread, also without its line feed: the request is about to be answered."""
         for stream in self._streams:
-            stream.finish()
+            if stream.begun:
+                stream.finish()
 
     def end(self) -> None:
         """The batch was answered. What was written past Python for it is read before another begins."""
@@ -133,7 +133,7 @@ class _Stream(io.RawIOBase):
         self._capture = capture
         self.name = name
         self._descriptor = descriptor
-        self._begun: dict[int, bytearray] = {}  # by thread: a line without its end
+        self.begun: dict[int, bytearray] = {}  # by thread: a line without its end
 
     def writable(self) -> bool:
         """It takes bytes."""
@@ -147,14 +147,14 @@ class _Stream(io.RawIOBase):
         """Take bytes."""
         data = bytes(data)
         begin = 0
-        if self._begun or not self._capture.is_full():
+        if self.begun or not self._capture.is_full():
             while (end := data.find(b"\n", begin)) >= 0 and not self._capture.is_full():
                 self._extend(data[begin:end])
                 self.finish(is_line=True)
                 begin = end + 1
         if begin < len(data):
             if self._capture.is_full():
-                begun = self._begun.pop(threading.get_ident(), b"") if self._begun else b""
+                begun = self.begun.pop(threading.get_ident(), b"") if self.begun else b""
                 self._capture.drop(data.count(b"\n", begin), len(data) - begin + len(begun))
             else:
                 self._extend(data[begin:] if begin else data)
@@ -166,21 +166,21 @@ class _Stream(io.RawIOBase):
 
     def finish_all(self) -> None:
         """Keep what all threads have begun."""
-        for thread in list(self._begun):
+        for thread in list(self.begun):
             self._finish(thread)
 
     def _finish(self, thread: int, *, is_line: bool = False) -> None:
-        begun = self._begun.pop(thread, b"")
+        begun = self.begun.pop(thread, b"")
         if begun or is_line:
             self._capture.write(self.name, None, begun.decode("utf-8", "replace"))
 
     def _extend(self, data: bytes) -> None:
         thread = threading.get_ident()
-        begun = self._begun.get(thread)
+        begun = self.begun.get(thread)
         if begun is None:
-            if len(self._begun) >= _MOST_BEGUN:
+            if len(self.begun) >= _MOST_BEGUN:
                 self.finish_all()
-            begun = self._begun[thread] = bytearray()
+            begun = self.begun[thread] = bytearray()
         if len(begun) < 4 * MOST_TEXT:
             begun += data[: 8 * MOST_TEXT]
 

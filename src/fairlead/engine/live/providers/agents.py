@@ -277,6 +277,10 @@ class AgentProvider:
         instance = self._instances.get(key)
         return Usage() if instance is None else instance.usage
 
+    def cpu_s(self, key: str) -> float | None:
+        """What the agent said last of its CPU time."""
+        return self.usage(key).cpu_s
+
     def size(self, key: str) -> float | None:
         """The vCPUs of an instance; None if there is no such instance."""
         instance = self._instances.get(key)

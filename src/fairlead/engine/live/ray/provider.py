@@ -144,6 +144,10 @@ class RayProvider:
         """What the agent said last."""
         return self._agents.usage(key)
 
+    def cpu_s(self, key: str) -> float | None:
+        """What the agent said last of its CPU time."""
+        return self._agents.cpu_s(key)
+
     @property
     def devices(self) -> Sequence[DeviceStatus]:
         """What agents said last of the devices of their nodes."""
