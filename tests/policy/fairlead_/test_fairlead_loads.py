@@ -100,7 +100,6 @@ class TestOverload:
         requests = run(where, seed=seed).requests.filter(pl.col("arrival") >= 2.0)
         assert in_time(requests) * requests.height / 10.0 >= 0.963 * capacity_rps
 
-
     @pytest.mark.parametrize("load", [3.0, 10.0])
     def test_batches_are_full_beside_nodes_on_which_the_function_has_no_room(self, load):
         """The same batches need 2 vCPUs, which one of three nodes has; what the others have left is no place to start.
