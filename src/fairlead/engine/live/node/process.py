@@ -135,6 +135,7 @@ class InstanceProcess:
             self._raw.discard(pipe)
             self._pause(pipe)
             return
+        working = self._raw.working() if self._raw is not None else ((), ())
         try:
             data = os.read(pipe, _SLICE)
         except BlockingIOError:
@@ -145,7 +146,7 @@ class InstanceProcess:
         self._output += data
         del self._output[:-_MOST_OUTPUT]
         if self._raw is not None:
-            self._raw.heard(data)
+            self._raw.heard(data, working)
         if self._raw is None and len(data) == _SLICE:
             self._pause(pipe)
 
