@@ -1,16 +1,20 @@
 """Lines of functions on disk: bounded, in order, found by what they carry; and what an instance may write."""
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
+from typer.testing import CliRunner
 
 from fairlead.app import App
 from fairlead.app.current import About, ContextError, Run, context, contexts, entered
+from fairlead.cli import app
 from fairlead.engine.live.calling import call
 from fairlead.engine.live.gateway.logs import Followers
 from fairlead.engine.live.gateway.problems import Problem
@@ -157,6 +161,24 @@ def test_lines_are_found_by_what_they_carry(tmp_path):
     assert texts(folder.last(Wanted(since=time.time() - 500), 10)) == ["late"]
 
 
+def owner(folder, most_bytes=SMALL):
+    return Owner(folder=str(folder), most_bytes=most_bytes, app="a", function="f", instance="1.0", node="n")
+
+
+def test_a_record_with_what_is_no_text_is_kept(tmp_path):
+    LineWriter(owner(tmp_path)).write("log", "INFO", "a file named \udcff", "a-1-1")
+    assert texts(LogFolder(tmp_path).last(Wanted(request="a-1-1"), 10)) == ["a file named \\udcff"]
+
+
+def test_a_writer_of_an_instance_that_has_ended_leaves_nothing(tmp_path):
+    writer = LineWriter(owner(tmp_path))
+    writer.close()
+    left = weakref.ref(writer)
+    del writer
+    gc.collect()
+    assert left() is None
+
+
 def test_a_needle_is_found_over_the_edges_of_blocks(tmp_path):
     folder = LogFolder(tmp_path, 64 << 20)
     for number in range(3000):
@@ -200,8 +222,7 @@ def test_an_allowance_is_a_burst_then_a_rate_and_counts_the_rest(monkeypatch):
 
 
 def test_a_writer_says_how_much_it_dropped_and_cuts_what_is_too_long(tmp_path):
-    owner = Owner(folder=str(tmp_path), most_bytes=SMALL * 64, app="a", function="f", instance="1.0", node="n")
-    writer = LineWriter(owner)
+    writer = LineWriter(owner(tmp_path, SMALL * 64))
     writer.write("stdout", None, "y" * (MOST_TEXT + 5))
     for number in range(6000):
         writer.write("stdout", None, str(number), "a-1-1")
@@ -215,8 +236,7 @@ def test_a_writer_says_how_much_it_dropped_and_cuts_what_is_too_long(tmp_path):
 
 def test_a_disk_that_takes_nothing_ends_nothing(tmp_path):
     (tmp_path / "logs").write_text("a file where the folder should be")
-    owner = Owner(folder=str(tmp_path / "logs"), most_bytes=SMALL, app="a", function="f", instance="1.0", node="n")
-    writer = LineWriter(owner)
+    writer = LineWriter(owner(tmp_path / "logs"))
     writer.write("stdout", None, "lost")
     (tmp_path / "logs").unlink()
     writer.close()
@@ -297,3 +317,12 @@ def test_outside_of_a_run_the_error_says_what_to_do():
             ask()
     with entered(Run("shop", ["w/s"], ())), pytest.raises(ContextError):  # a warm-up
         contexts()
+
+
+@pytest.mark.parametrize("said", ["\x1b[2Jgone", "\u009b2Jgone", "\u202egone", "\U000e0001gone", "f\u00fcr \u6f22"])
+def test_fairlead_logs_shows_nothing_that_controls_a_terminal(tmp_path, said):
+    folder = LogFolder(tmp_path / "logs")
+    folder.append(line(said))
+    shown = [CliRunner().invoke(app, ["logs", "--state", str(tmp_path), *more]).output for more in ([], ["--json"])]
+    assert all(text.replace("\n", "").isprintable() for text in shown)
+    assert unpack(shown[1].encode()).text == said

@@ -3,7 +3,7 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec
@@ -92,11 +92,21 @@ def guarded(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has to go somewhere at exit
             raise typer.Exit(FAILED) from None
         except Exception as error:
-            failure = Failure.of(error)
+            is_of_text = isinstance(error, UnicodeError)
+            failure = Failure.of((_of_texts(kwargs.values()) if is_of_text else None) or error)
             show_failure(failure)
             raise typer.Exit(failure.code) from None
 
     return run
+
+
+def _of_texts(values: Iterable[object]) -> UsageError | None:
+    """The error about texts of the command line that are no UTF-8; None where all of them are. Paths may be any."""
+    for value in values:
+        for text in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(text, str) and any("\udc80" <= letter <= "\udcff" for letter in text):
+                return UsageError(f"{text!r} is no text in UTF-8.")
+    return None
 
 
 def _first_line(error: Exception) -> str:

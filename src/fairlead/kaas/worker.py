@@ -13,6 +13,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock, Semaphore, Thread
@@ -157,6 +158,8 @@ def main(descriptor: int, parent: int, *shared: int) -> None:
     """Serve the parent of this process id until it is gone. `shared` are the files of its board and slots."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        with suppress(OSError):  # what its parent sends wakes it: it must not take the parent's core in mid-turn
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     if os.getppid() != parent:  # it ended before it could be watched
         sys.exit("the parent is gone")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole terminal; it is for the parent

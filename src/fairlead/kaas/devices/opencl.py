@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ from fairlead.kaas.errors import BuildError, DeviceLostError, DeviceMemoryError,
 from fairlead.kaas.graph import Graph, Kernel
 
 _MOST_MESSAGE = 4000  # characters of a compiler's message
+_QUICK_S = 5e-5  # that other threads may be kept waiting by a launch
 _ZERO = np.zeros(1, np.uint8)
 
 
@@ -31,6 +32,7 @@ class _Program:
         self.literals = literals
         self.size = size
         self.block = block
+        self.is_quick = False
         sizes = ctypes.c_size_t * len(size)
         self.call = (queue.int_ptr, code.int_ptr, len(size), None, sizes(*size), sizes(*block), 0, None, None)
 
@@ -68,7 +70,8 @@ class OpenCLDevice:
         self._cache = ProgramCache(cache / "programs")
         self._programs: dict[str, Any] = {}  # by source
         self._graphs: dict[str, list[_Program]] = {}  # by digest
-        self._enqueue = _enqueue()
+        self._failures = _Failures(cl)
+        self._enqueue, self._enqueue_quick = _enqueue(), cl.enqueue_nd_range_kernel
 
     def compile(self, graph: Graph) -> tuple[list[_Program], int]:
         """The kernels, each with its size and literals: from this process, from the disk, or from their source."""
@@ -98,7 +101,7 @@ class OpenCLDevice:
         if expected != len(kernel.literals) + len(kernel.arguments):
             given = f"{len(kernel.literals)} literals and {len(kernel.arguments)} buffers"
             raise BuildError(f"Kernel {kernel.name!r} takes {expected} parameters; the graph gives {given}.")
-        with self._failures():
+        with self._failures:
             for number, literal in enumerate(kernel.literals):
                 code.set_arg(number, literal_value(literal))
         size = tuple(groups * items for groups, items in zip(kernel.grid, kernel.block, strict=True))
@@ -122,7 +125,7 @@ class OpenCLDevice:
     def alloc(self, size: int, *, is_zeroed: bool) -> Any:
         """A buffer. Drivers allocate late, so zeroing also shows here that there is room."""
         cl = self._cl
-        with self._failures():
+        with self._failures:
             allocation = cl.Buffer(self._context, cl.mem_flags.READ_WRITE, size)
             if is_zeroed:
                 cl.enqueue_fill_buffer(self._loads, allocation, _ZERO, 0, size)
@@ -130,17 +133,17 @@ class OpenCLDevice:
 
     def upload(self, allocation: Any, data: Bytes) -> None:
         """Copy, without waiting."""
-        with self._failures():
+        with self._failures:
             self._cl.enqueue_copy(self._loads, allocation, data, is_blocking=False)
 
     def settle(self) -> None:
         """Wait for the queue of loads."""
-        with self._failures():
+        with self._failures:
             self._loads.finish()
 
     def bind(self, program: _Program, buffers: Sequence[Any]) -> _Program:
         """Set its buffers as arguments."""
-        with self._failures():
+        with self._failures:
             for number, buffer in enumerate(buffers, program.literals):
                 program.code.set_arg(number, buffer)
         return program
@@ -148,21 +151,24 @@ class OpenCLDevice:
     def launch(self, launch: _Program) -> None:
         """Put the kernel into the queue of runs, which keeps its order.
 
-        PoCL runs it before it returns. pyopencl would not let other threads go on meanwhile; `ctypes` does.
+        PoCL runs it before it returns. pyopencl would not let other threads go on meanwhile, and `ctypes` does, for a
+        microsecond more: it is taken for what was not quick the last time.
         """
-        if self._enqueue is not None and self._enqueue(*launch.call) == 0:
-            return
-        with self._failures():  # without it, or where it failed and pyopencl knows what that means
-            self._cl.enqueue_nd_range_kernel(self._runs, launch.code, launch.size, launch.block)
+        began = perf_counter()
+        enqueue = self._enqueue
+        if launch.is_quick or enqueue is None or enqueue(*launch.call) != 0:  # pyopencl knows what a failure means
+            with self._failures:
+                self._enqueue_quick(self._runs, launch.code, launch.size, launch.block)
+        launch.is_quick = perf_counter() - began < _QUICK_S
 
     def finish(self) -> None:
         """Wait for the queue of runs."""
-        with self._failures():
+        with self._failures:
             self._runs.finish()
 
     def download(self, allocation: Any, into: Bytes) -> None:
         """Copy, and wait."""
-        with self._failures():
+        with self._failures:
             self._cl.enqueue_copy(self._runs, into, allocation)
 
     def free(self, allocation: Any) -> None:
@@ -173,17 +179,24 @@ class OpenCLDevice:
         """What the driver reports; it tells no free memory."""
         return MemoryInfo(self._device.global_mem_size, None)
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        cl = self._cl
-        try:
-            yield
-        except cl.MemoryError as error:
+
+class _Failures:
+    """Turns what pyopencl raises into errors of kernels. No generator: each launch and copy goes through it."""
+
+    def __init__(self, cl: Any) -> None:
+        self._cl = cl
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is None or not isinstance(error, self._cl.Error):
+            return
+        if isinstance(error, self._cl.MemoryError):
             raise DeviceMemoryError(f"The driver refused memory: {_message(error)}") from error
-        except cl.LogicError as error:
+        if isinstance(error, self._cl.LogicError):
             raise LaunchError(f"The driver refuses: {_message(error)}") from error
-        except cl.Error as error:
-            raise DeviceLostError(f"The device failed: {_message(error)}") from error
+        raise DeviceLostError(f"The device failed: {_message(error)}") from error
 
 
 def _enqueue() -> Callable[..., int] | None:
