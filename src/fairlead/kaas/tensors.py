@@ -52,16 +52,20 @@ def run_here(graph: Graph, inputs: Mapping[str, Array], constants: Mapping[str, 
     `constants` has the value of every constant, by buffer. BuildError if a kernel has no reference.
     """
     device = open_device("numpy", Path())
-    programs = [device.compile(graph, kernel)[0] for kernel in graph.kernels]
+    programs, _ = device.compile(graph)
     allocations = {}
     for buffer in graph.buffers:
         allocation = allocations[buffer.name] = device.alloc(buffer.size, is_zeroed=True)
         given = constants.get(buffer.name) if buffer.kind == "constant" else inputs.get(buffer.name)
         if given is not None:
             device.upload(allocation, np.ascontiguousarray(given).reshape(-1).view(np.uint8))
+    launches = [
+        device.bind(program, [allocations[argument.buffer] for argument in kernel.arguments])
+        for program, kernel in zip(programs, graph.kernels, strict=True)
+    ]
     for _ in range(graph.iterations):
-        for program, kernel in zip(programs, graph.kernels, strict=True):
-            device.launch(program, kernel, [allocations[argument.buffer] for argument in kernel.arguments])
+        for launch in launches:
+            device.launch(launch)
     found: dict[str, Array] = {}
     for buffer in graph.buffers:
         if buffer.is_returned:

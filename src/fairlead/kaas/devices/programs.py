@@ -9,9 +9,20 @@ from __future__ import annotations
 import os
 from hashlib import blake2b
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 _SUM = 32
+_MOST_KEPT = 1024  # programs, or graphs, in a process; more are rare, and found again on disk
+
+V = TypeVar("V")
+
+
+def keep(kept: dict[str, V], key: str, value: V) -> None:
+    """Remember what was compiled, in the process; when there is too much, all else is forgotten."""
+    if len(kept) >= _MOST_KEPT:
+        kept.clear()
+    kept[key] = value
 
 
 class ProgramCache:

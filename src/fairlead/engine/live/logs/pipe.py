@@ -22,10 +22,8 @@ FLOOD_PAUSE_S = 0.01
 _MOST_WAITING = 64  # slices that wait for the disk, of all instances together
 _PIPE_BYTES = 1 << 20
 
-Working = tuple[Sequence[str], Sequence[str]]
-"""Of the requests in work: their ids, and their names in the records of the run."""
-
-Said = tuple["RawOutput", bytes, Working]
+Names = tuple[Sequence[str], Sequence[str]]  # ids of requests, and what the records of the run call them
+Said = tuple["RawOutput", bytes, Names]
 
 
 class Pen:
@@ -85,15 +83,13 @@ class RawOutput:
         """Whether nothing of it is kept now."""
         return self._writer.is_full()
 
-    def working(self) -> Working:
-        """What the instance runs now. To be asked before its pipe is read: it goes on as soon as that is empty."""
+    def names(self) -> Names:
+        """Whose words are in the pipe now."""
         return self._present.read()
 
-    def heard(self, data: bytes, working: Working) -> None:
-        """Some bytes came. `working` is what the instance ran before they were read."""
-        if not working[0]:  # a batch may have begun in between
-            working = self._present.read()
-        if self._writer.is_full() or not self._pen.put((self, data, working)):
+    def heard(self, data: bytes, names: Names) -> None:
+        """Some bytes came."""
+        if self._writer.is_full() or not self._pen.put((self, data, names)):
             self._writer.drop(data.count(b"\n"), len(data))
 
     def discard(self, pipe: int) -> None:
