@@ -10,9 +10,11 @@ import time
 import weakref
 
 import pytest
+from typer.testing import CliRunner
 
 from fairlead.app import App
 from fairlead.app.current import About, ContextError, Run, context, contexts, entered
+from fairlead.cli import app
 from fairlead.engine.live.calling import call
 from fairlead.engine.live.gateway.logs import Followers
 from fairlead.engine.live.gateway.problems import Problem
@@ -315,3 +317,12 @@ def test_outside_of_a_run_the_error_says_what_to_do():
             ask()
     with entered(Run("shop", ["w/s"], ())), pytest.raises(ContextError):  # a warm-up
         contexts()
+
+
+@pytest.mark.parametrize("said", ["\x1b[2Jgone", "\u009b2Jgone", "\u202egone", "\U000e0001gone", "f\u00fcr \u6f22"])
+def test_fairlead_logs_shows_nothing_that_controls_a_terminal(tmp_path, said):
+    folder = LogFolder(tmp_path / "logs")
+    folder.append(line(said))
+    shown = [CliRunner().invoke(app, ["logs", "--state", str(tmp_path), *more]).output for more in ([], ["--json"])]
+    assert all(text.replace("\n", "").isprintable() for text in shown)
+    assert unpack(shown[1].encode()).text == said

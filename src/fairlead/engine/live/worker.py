@@ -104,7 +104,7 @@ def serve(channel: Talk, app: App, function: AppFunction, store: Store, max_item
                 capture.begin(about)
             done = run(batch, app, function, store, max_items, about)
             if capture is not None:
-                capture.flush()  # whoever has the answer finds the lines
+                capture.end()  # whoever has the answer finds the lines
             if not batch.about:  # no request waits for it: it is measured
                 before_s, used_s = used_s, _cpu_s()
                 done = msgspec.structs.replace(done, cpu_s=used_s - before_s)
@@ -114,8 +114,6 @@ def serve(channel: Talk, app: App, function: AppFunction, store: Store, max_item
                 for result in done.results:
                     store.drop(result.value)
                 channel.send(_all_failed(batch, done.work_s, str(error)))
-            if capture is not None:
-                capture.end()
 
 
 def run(

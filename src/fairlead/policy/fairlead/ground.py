@@ -65,6 +65,7 @@ class Ground:
             names[node.kind].append(node.name)
         self._by_kind = {kind: Ranking(own, self.pace, self.busy) for kind, own in names.items()}
         self._full = sum([self.busy[name] >= node.overcommit - 1e-9 for name, node in self._nodes.items()])
+        self._slots: dict[Pair, int] = {}  # see `slots`
         self._is_plain = len(self._supply.kinds) == 1
         # Where idle instances may be evicted, a start leaves no more room than before; MIG devices may be cut anew.
         self._only_fills = not any(device.sharing == "mig" for node in self._nodes.values() for device in node.devices)
@@ -93,6 +94,30 @@ class Ground:
     def is_full(self) -> bool:
         """Whether own runs take all vCPUs of all nodes, so that nothing more can be started."""
         return self._full == len(self._nodes)
+
+    def is_closed_to(self, view: View, menu: Menu) -> bool:
+        """Whether nothing of a function can be started anywhere now, even if idle instances make way."""
+        return all(
+            menu.blocked[menu.footprint[option]] == self._look or self._fits_nowhere(view, menu, option)
+            for option in menu.footprints
+        )
+
+    def slots(self, menu: Menu, option: int) -> int:
+        """How many runs of an option the nodes have room for at the same time without others, at least 1."""
+        key = (menu.vcpus_each[option], menu.vgpus_each[option])
+        found = self._slots.get(key)
+        if found is None:
+            found = self._slots[key] = max(1, sum(self._slots_of(node, *key) for node in self._nodes.values()))
+        return found
+
+    def _slots_of(self, node: Node, vcpus: float, vgpus: float) -> int:
+        counts = []
+        if vcpus > 0:
+            counts.append(int(node.vcpus * node.overcommit / vcpus + 1e-9))
+        if vgpus > 0:
+            part = self._supply.part(node.kind, vgpus)
+            counts.append(sum(int(device.vgpus / part + 1e-9) for device in node.devices))
+        return min(counts, default=1)
 
     def use(self, name: str, busy: float) -> None:
         """Note which share of a node own runs use from now on."""

@@ -27,7 +27,7 @@ from fairlead.engine.live.logs.writer import LineWriter, Owner
 VARIABLE = "FAIRLEAD_INSTANCE_LOG"
 """The environment variable by which an instance learns where its lines go."""
 
-_LATEST_S = 0.02  # that an instance waits after a batch until what was written past Python is read
+_LATEST_S = 0.02  # that an instance waits before a batch until what was written past Python for the last one is read
 _LOOK_S = 0.0005
 _MOST_BEGUN = 64  # threads with a line that has no end yet
 
@@ -50,6 +50,7 @@ class Capture:
         os.close(where.present)
         self._run: Run | None = None  # of a thread that does not know what it runs for
         self._pipe_bytes = bytearray(4)
+        self._is_awaited = False  # whether the pipe held something when the last batch ended
         self._streams = (_Stream(self, "stdout", 1), _Stream(self, "stderr", 2))
 
     def install(self) -> None:
@@ -63,28 +64,25 @@ class Capture:
         Capture.current = self
 
     def begin(self, run: Run) -> None:
-        """A batch begins."""
+        """A batch begins, once what was written past Python for the one before is read."""
+        if self._is_awaited:
+            self._await_reader()
         self._run = run
         if run.about:
             self._present.show(run.about)
 
-    def flush(self) -> None:
-        """Keep the last line of this thread, also without its line feed: the request is about to be answered."""
+    def end(self) -> None:
+        """The batch is about to be answered: keep the last line of this thread, also without its line feed.
+
+        Nothing is left to do after the answer: it wakes the gateway, which may take the CPU that this process is on.
+        """
         for stream in self._streams:
             if stream.begun:
                 stream.finish()
-
-    def end(self) -> None:
-        """The batch was answered. What was written past Python for it is read before another begins."""
-        until = 0.0
-        while self._is_unread():
-            now = monotonic()
-            until = until or now + _LATEST_S
-            if now >= until:
-                break
-            sleep(_LOOK_S)
         self._run = None
-        self._present.show(())
+        self._is_awaited = self._is_unread()
+        if not self._is_awaited:
+            self._present.show(())
 
     def write(self, stream: Literal["stdout", "stderr", "log"], level: str | None, text: str) -> None:
         """Keep a line for whatever this thread runs."""
@@ -108,6 +106,12 @@ class Capture:
             return None, None
         about = run.about if place < 0 else run.about[place : place + 1]
         return names_of([one.id for one in about]), names_of([one.run for one in about if one.run is not None])
+
+    def _await_reader(self) -> None:
+        """Wait until what was written past Python is read, but not for long."""
+        until = monotonic() + _LATEST_S
+        while self._is_unread() and monotonic() < until:
+            sleep(_LOOK_S)
 
     def _is_unread(self) -> bool:
         """Whether the pipe of this process holds anything."""
