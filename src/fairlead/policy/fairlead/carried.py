@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Reals = NDArray[np.float64]
 
-DECLARED_RUNS = 10.0  # runs that the declared time of an option counts for in what a view believes of it
+_DECLARED_RUNS = 10.0  # runs that the declared time of an option counts for in what a view believes of it
 _PRIOR_RUNS = 5.0  # weight of "declared times are right" for other options
 _MOST_RUNS = 50.0  # of one option that count
 _HOPE = 0.5  # of an excess that is expected of an option, for what it may cost
@@ -24,7 +24,7 @@ def seen(believed: Reals, runs: Reals) -> Reals:
         believed: What is believed over what is declared, by option.
         runs: How many were observed, at least 1.
     """
-    return np.maximum(1 + (believed - 1) * (1 + DECLARED_RUNS / runs), 0.0)
+    return np.maximum(1 + (believed - 1) * (1 + _DECLARED_RUNS / runs), 0.0)
 
 
 def carried(declared_s: Reals, known: NDArray[np.int_], ratios: Reals, runs: Reals) -> tuple[Reals, Reals]:
@@ -33,7 +33,7 @@ def carried(declared_s: Reals, known: NDArray[np.int_], ratios: Reals, runs: Rea
     The excess over declared times is split into a factor and a fixed time, neither of which is of the other sign. As
     far as the options that were seen do not tell which it is, the cautious factor takes all for a factor, and the
     hopeful one is the lower of both. Of an excess, the hopeful one has half only: an option that may be worth it is
-    tried, until enough of its runs have told. A mean excess that is no larger than its standard error is none.
+    tried. A mean excess that is no larger than its standard error is none.
 
     Args:
         declared_s: By option.
