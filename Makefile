@@ -28,11 +28,12 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# Compiled first, lest both workers compile the same; beside the checks, since each of the two keeps one core busy.
+# Compiled first, lest the workers compile the same; beside the checks, since each of the two keeps one core busy.
+# Three workers on two cores: tests of processes wait for them a third of their time.
 test: setup
 	@echo "Checking, getting weights, and compiling the engine (once; a minute or two)"
 	@$(MAKE) --no-print-directory --jobs=2 $(WHOLE) models check compile
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal
 
 test-slow: setup
 	@$(MAKE) --no-print-directory --jobs=2 $(WHOLE) compile compile-checked

@@ -225,6 +225,25 @@ def test_a_node_writes_lines_of_its_own_and_not_all_that_there_is_room_for(tmp_p
     run(test)
 
 
+@pytest.mark.parametrize(
+    "keys",
+    ['"node":"a"', '"node":"evil","request":null,"node":"a"', '"node":"evil","request":null,"\\u006eode":"a"'],
+    ids=["plain", "twice", "escaped"],
+)
+def test_no_way_of_writing_it_makes_a_line_that_of_another_node(tmp_path, keys):
+    about = '"app":"a","function":"f","instance":"1.0"'
+    data = f'{{"t":1.0,{about},{keys},"request":null,"stream":"stdout","level":null,"text":"x"}}\n'.encode()
+
+    async def test():
+        folder = LogFolder(tmp_path / "logs")
+        receiver = Receiver(folder)
+        receiver.take(data, "evil")
+        await receiver.close()
+        assert [lines.unpack(kept).node for kept in folder.last(lines.Wanted(), 10)] == ["evil"]
+
+    run(test)
+
+
 def test_an_agent_that_asks_for_too_much_code_is_cut_off(tmp_path):
     async def test():
         async with world(tmp_path) as made:
