@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 Reals = NDArray[np.float64]
 
-DECLARED_RUNS = 10.0  # runs that the declared time of an option counts for in what a view believes of it
+_DECLARED_RUNS = 10.0  # runs that the declared time of an option counts for in what a view believes of it
 _PRIOR_RUNS = 5.0  # weight of "declared times are right" for other options
 _MOST_RUNS = 50.0  # of one option that count
 _HOPE = 0.5  # of an excess that is expected of an option, for what it may cost
-_TELLING_RUNS = 1.0  # that differ by as much as their mean in size and from which on half of the fit is believed
+_NOISE = 0.2  # standard deviation of a run over its mean that is reckoned with
 
 
 def seen(believed: Reals, runs: Reals) -> Reals:
@@ -24,7 +24,7 @@ def seen(believed: Reals, runs: Reals) -> Reals:
         believed: What is believed over what is declared, by option.
         runs: How many were observed, at least 1.
     """
-    return np.maximum(1 + (believed - 1) * (1 + DECLARED_RUNS / runs), 0.0)
+    return np.maximum(1 + (believed - 1) * (1 + _DECLARED_RUNS / runs), 0.0)
 
 
 def carried(declared_s: Reals, known: NDArray[np.int_], ratios: Reals, runs: Reals) -> tuple[Reals, Reals]:
@@ -33,7 +33,7 @@ def carried(declared_s: Reals, known: NDArray[np.int_], ratios: Reals, runs: Rea
     The excess over declared times is split into a factor and a fixed time, neither of which is of the other sign. As
     far as the options that were seen do not tell which it is, the cautious factor takes all for a factor, and the
     hopeful one is the lower of both. Of an excess, the hopeful one has half only: an option that may be worth it is
-    tried, until enough of its runs have told.
+    tried. A mean excess that is no larger than its standard error is none.
 
     Args:
         declared_s: By option.
@@ -55,8 +55,8 @@ def carried(declared_s: Reals, known: NDArray[np.int_], ratios: Reals, runs: Rea
         part = min(max(float(weights @ (apart * (excess - mean))) / telling / mean, 0.0), 1.0)
     fixed = np.maximum(mean * inverse / centre, min(float(excess.min()), 0.0))  # none gains more than the best
     fitted = mean + part * (fixed - mean)
-    told = telling / (telling + _TELLING_RUNS)
-    scale = total / (total + _PRIOR_RUNS)
+    told = telling * mean**2 / (telling * mean**2 + _NOISE**2)
+    scale = total / (total + _PRIOR_RUNS) * max(0.0, 1 - _NOISE**2 / max(total * mean**2, _NOISE**2))
     likely = told * fitted + (1 - told) * np.minimum(fixed, mean)
     hopeful = np.where(likely > 0, _HOPE * likely, likely)
     return 1 + scale * hopeful, 1 + scale * (told * fitted + (1 - told) * mean)

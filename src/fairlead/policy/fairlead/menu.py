@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fairlead.model import Cluster, Configuration, Function, Node
 from fairlead.planning.feasibility import could_run
-from fairlead.policy.fairlead.carried import DECLARED_RUNS, carried, seen
+from fairlead.policy.fairlead.carried import carried, seen
 from fairlead.profile import Estimate
 
 Reals = NDArray[np.float64]
@@ -254,14 +254,14 @@ class Menu:
             self._derive()
 
     def _carry_over(self) -> None:
-        """Let what was seen of options that have run stand in for what was declared, of these and of the others."""
+        """Take over what the runs of some options say of those that have not run."""
         known, runs = np.array(list(self._runs)), np.array(list(self._runs.values()), float)
-        believed_s, declared_s = self._believed_s[known], self._declared_s[known]
-        hopeful, cautious = carried(self._declared_s, known, seen(believed_s / declared_s, runs), runs)
-        rest_s = declared_s * DECLARED_RUNS / (runs + DECLARED_RUNS)  # what of the belief is declared and not seen
+        believed_s = self._believed_s[known]
+        ratios = seen(believed_s / self._declared_s[known], runs)
+        hopeful, cautious = carried(self._declared_s, known, ratios, runs)
         for times_s, factors in ((self._believed_s, hopeful), (self._cautious_s, cautious)):
-            times_s[:] = self._declared_s * factors
-            times_s[known] = np.maximum(believed_s + rest_s * (factors[known] - 1), _LEAST_S)
+            times_s[:] = np.maximum(self._declared_s * factors, _LEAST_S)
+            times_s[known] = believed_s
 
     def _derive(self) -> None:
         self.version += 1
