@@ -1,5 +1,6 @@
 """The channel of an executor: whole messages from any cut of the stream, and nothing too large or unknown."""
 
+import os
 import socket
 from struct import pack
 
@@ -60,7 +61,10 @@ def test_process_reads_what_its_parent_sends():
         assert channel.receive() is None
 
 
-def test_what_one_side_writes_into_a_slot_the_other_side_reads_however_often_it_grows():
+@pytest.mark.parametrize("has_memfd", [True, False])
+def test_what_one_side_writes_into_a_slot_the_other_side_reads_however_often_it_grows(monkeypatch, has_memfd):
+    if not has_memfd:  # as on other systems than Linux
+        monkeypatch.delattr(os, "memfd_create", raising=False)
     ours = Slot()
     theirs = Slot(ours.descriptor)
     for size in (10, 70_000, 40_000_000, 20):

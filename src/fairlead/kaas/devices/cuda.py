@@ -10,7 +10,7 @@ from typing import Any
 
 from fairlead.errors import MissingExtraError
 from fairlead.kaas.devices.base import Bytes, MemoryInfo, literal_value
-from fairlead.kaas.devices.programs import ProgramCache, keep
+from fairlead.kaas.devices.programs import ProgramCache, keep, sources_of
 from fairlead.kaas.errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
 from fairlead.kaas.graph import Graph
 
@@ -48,10 +48,7 @@ class CudaDevice:
         if found is not None:
             return found, 0
         made, new = [], 0
-        for kernel in graph.kernels:
-            source = None if kernel.source is None else graph.sources[kernel.source].cuda
-            if source is None:
-                raise BuildError(f"Kernel {kernel.name!r} of {graph.name} has no source in CUDA.")
+        for kernel, source in sources_of(graph, "CUDA"):
             with self._failures():
                 program = self._programs.get(source)
                 if program is None:

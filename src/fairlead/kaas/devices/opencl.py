@@ -15,7 +15,7 @@ import numpy as np
 from fairlead.errors import MissingExtraError
 from fairlead.kaas.devices.base import Bytes, MemoryInfo, literal_value
 from fairlead.kaas.devices.pocl import mapped_file, name_processor
-from fairlead.kaas.devices.programs import ProgramCache, keep
+from fairlead.kaas.devices.programs import ProgramCache, keep, sources_of
 from fairlead.kaas.errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
 from fairlead.kaas.graph import Graph, Kernel
 
@@ -79,10 +79,7 @@ class OpenCLDevice:
         if found is not None:
             return found, 0
         made, new = [], 0
-        for kernel in graph.kernels:
-            source = None if kernel.source is None else graph.sources[kernel.source].opencl
-            if source is None:
-                raise BuildError(f"Kernel {kernel.name!r} of {graph.name} has no source in OpenCL.")
+        for kernel, source in sources_of(graph, "OpenCL"):
             program = self._programs.get(source)
             if program is None:
                 program, new = self._build(source), new + 1
