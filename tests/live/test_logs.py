@@ -250,7 +250,7 @@ def test_what_an_instance_runs_is_seen_whole_or_not_at_all():
     assert there.read() == ((), ())
     here.show([About("a"), About("b", run="c")])
     assert there.read() == (("a", "b"), ("c",))
-    here.show(())
+    here.clear()
     assert there.read() == ((), ())
     over = threading.Event()
 

@@ -10,7 +10,6 @@ import fcntl
 import io
 import logging
 import os
-import struct
 import sys
 import termios
 import threading
@@ -82,7 +81,7 @@ class Capture:
         self._run = None
         self._is_awaited = self._is_unread()
         if not self._is_awaited:
-            self._present.show(())
+            self._present.clear()
 
     def write(self, stream: Literal["stdout", "stderr", "log"], level: str | None, text: str) -> None:
         """Keep a line for whatever this thread runs."""
@@ -119,7 +118,7 @@ class Capture:
             fcntl.ioctl(1, termios.FIONREAD, self._pipe_bytes)
         except OSError:  # the function has closed it, or put something else there
             return False
-        return bool(struct.unpack("i", self._pipe_bytes)[0])
+        return any(self._pipe_bytes)
 
 
 def begin_capture() -> None:

@@ -19,6 +19,7 @@ from fairlead.app.current import About
 _SIZE = 1 << 14
 _HEAD = Struct("<II")  # the checksum of what follows, and its length
 _MOST = _SIZE - _HEAD.size
+_NOTHING = _HEAD.pack(0, 0)
 _encode = msgspec.msgpack.Encoder().encode
 _abouts = msgspec.msgpack.Decoder(tuple[About, ...])
 
@@ -33,8 +34,12 @@ class Present:
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, _SIZE)
 
+    def clear(self) -> None:
+        """Say that nothing is run now."""
+        self._memory[: _HEAD.size] = _NOTHING
+
     def show(self, about: Sequence[About]) -> None:
-        """Say what is run now; empty for nothing."""
+        """Say what is run now."""
         data = _encode(about)
         if len(data) > _MOST:  # of a very large batch, not which
             data = b""
@@ -45,7 +50,7 @@ class Present:
         check, length = _HEAD.unpack_from(self._memory)
         data = self._memory[_HEAD.size : _HEAD.size + length]
         try:
-            about = _abouts.decode(data) if crc32(data) == check else ()
+            about = _abouts.decode(data) if data and crc32(data) == check else ()
         except (msgspec.DecodeError, UnicodeDecodeError):  # an instance that writes nonsense has no names
             about = ()
         return tuple(one.id for one in about), tuple(one.run for one in about if one.run is not None)
