@@ -1,16 +1,17 @@
-# The whole interface: make setup | check | test | test-slow | test-ray | demo | bench | bench-live | bench-ray | docs
+# The whole interface: make setup | check | test | test-slow | test-ray | test-cuda | demo | bench | bench-live | bench-ray | docs
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 RAY    ?= .venv-ray
 PEERS  ?= .venv-peers
+CUDA   ?= .venv-cuda
 # Bytecode is written even where the environment says not to: hundreds of tests start a process, and each would compile anew.
 export PYTHONDONTWRITEBYTECODE :=
 # Whole outputs instead of mixed lines, where make is able to (4.0).
 WHOLE  := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-.PHONY: setup check test test-slow test-ray demo bench bench-live bench-ray docs clean compile compile-checked models
+.PHONY: setup check test test-slow test-ray test-cuda demo bench bench-live bench-ray docs clean compile compile-checked models
 
 setup: $(READY)
 
@@ -27,11 +28,12 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# Compiled first, lest both workers compile the same; beside the checks, since each of the two keeps one core busy.
+# Compiled first, lest the workers compile the same; beside the checks, since each of the two keeps one core busy.
+# Three workers on two cores: tests of processes wait for them a third of their time.
 test: setup
 	@echo "Checking, getting weights, and compiling the engine (once; a minute or two)"
 	@$(MAKE) --no-print-directory --jobs=2 $(WHOLE) models check compile
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal
 
 test-slow: setup
 	@$(MAKE) --no-print-directory --jobs=2 $(WHOLE) compile compile-checked
@@ -40,6 +42,18 @@ test-slow: setup
 # Everything that starts a Ray cluster, also what takes longer; one after the other, as each has raylets of its own.
 test-ray: setup
 	$(BIN)/pytest -m "ray or ray_long" tests/live tests/docs
+
+# Every CUDA source of every shipped graph through NVRTC, which needs no GPU. The environment has CUDA only (0.5 GB); all
+# else comes from $(VENV).
+test-cuda: setup $(CUDA)/.ready
+	PYTHONPATH=src:$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") \
+		$(CUDA)/bin/python -m pytest tests/kaas/test_cuda_sources.py
+
+$(CUDA)/.ready: requirements/cuda.txt
+	@test -x $(CUDA)/bin/python || $(PYTHON) -m venv $(CUDA)
+	@echo "Installing CUDA's compiler into $(CUDA) (once; a minute or two)"
+	@$(CUDA)/bin/python -m pip install --disable-pip-version-check --progress-bar on -q -r requirements/cuda.txt
+	@touch $@
 
 # The weights of the video workflow, which its tests need: got once, into the folder where tests/conftest.py looks.
 models: setup

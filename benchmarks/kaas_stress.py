@@ -1,12 +1,16 @@
 """Random kernel graphs on one executor whose process is killed again and again, under a cap that forces evictions.
 
     python benchmarks/kaas_stress.py --device opencl:0 --requests 10000 --kill-seconds 1
-    python benchmarks/kaas_stress.py --device opencl:0 --minutes 30 --kill-seconds 60
+    python benchmarks/kaas_stress.py --device opencl:0 --minutes 30 --kill-every 0 --pause 0.04 --warm-up 90000
 
 Every answer is compared with NumPy's. A kill comes after a number of further answers (`--kill-every`), or
 every few seconds (`--kill-seconds`), while others are under way; with `--minutes` it goes on for that long. Prints
-what happened, and fails if an answer is wrong or lost, or if memory went over the cap. Whether anything grows is for
-the reader: the sizes of the processes just before their kills, and the slope of this process's over time.
+what happened, and fails if an answer is wrong or lost, or if memory went over the cap.
+
+Whether anything grows is for the reader: memory and open files of both processes, and the files that they leave, are
+sampled every few seconds. The samples are cut into ten parts; printed are the mean of the first and of the last, and
+the slope through all ten with its 95 % interval. Allocators and tables of an interpreter reach their size after some
+90,000 requests (`--warm-up`). What belongs to the executor's process says nothing where that is killed.
 """
 
 import argparse
@@ -15,24 +19,45 @@ import os
 import signal
 import sys
 import tempfile
+from array import array
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
 import numpy as np
+from scipy.stats import linregress, t
 
 from fairlead.kaas import DeviceLostError, Executor, ExecutorSettings, Request, Values
 from fairlead.kaas.graphs import Example, gemm_chain, jacobi, mlp, scaling
+from fairlead.kaas.memory import blocks
 from fairlead.kaas.reference import REFERENCE
 
 CAP = 48 << 10  # bytes: not twice the largest of the graphs, so that nearly every request evicts
 IN_FLIGHT = 6
+PARTS = 10
+SAMPLED = (
+    "own memory, kB", "own open files", "executor's memory, kB", "executor's open files", "files in /dev/shm",
+    "bytes of compiled code",
+)  # fmt: skip
 
 
-def examples() -> list[Example]:
-    """Small graphs of different sizes; few sizes of work groups, as each is compiled."""
-    made = [gemm_chain(size=size, depth=depth, seed=depth) for size in (16, 32) for depth in (1, 2, 3)]
-    made += [mlp(sizes=(16, hidden, 10), rows=4, seed=hidden) for hidden in (32, 64)]
-    return [*made, jacobi(n=48), jacobi(n=64, iterations=5), scaling(n=1000), scaling(n=64, factor=3.0)]
+def examples(rng: np.random.Generator, count: int) -> list[Example]:
+    """Random graphs that fit under the cap. Few sizes of work groups, as the code for each is compiled."""
+    made: list[Example] = []
+    while len(made) < count:
+        n, depth = int(rng.integers(8, 64)), int(rng.integers(1, 4))
+        kind = rng.integers(4)
+        if kind == 0:
+            example = gemm_chain(n, depth)
+        elif kind == 1:
+            example = mlp((16, *([n] * depth), 10), 4)
+        elif kind == 2:
+            example = jacobi(n, depth)
+        else:
+            example = scaling(n * depth * 8, float(n))
+        if sum(blocks(buffer.size) for buffer in example.graph.buffers) <= CAP:
+            made.append(example)
+    return made
 
 
 def expected(example: Example, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -49,21 +74,29 @@ def expected(example: Example, inputs: dict[str, np.ndarray]) -> dict[str, np.nd
 class Stress:
     def __init__(self, options: argparse.Namespace, executor: Executor, values: Values) -> None:
         self.options, self.executor = options, executor
-        self.made = examples()
+        self.rng = np.random.default_rng(options.seed)
+        self.made = examples(self.rng, options.graphs)
         for example in self.made:
             for tenant in ("one", "two"):
                 for key, value in example.values().items():
                     values.put(tenant, key, value)
-        self.rng = np.random.default_rng(options.seed)
         self.begun = self.answered = self.wrong = self.lost = self.kills = 0
-        self.peak, self.sizes, self.own = 0, [], []
-        self.until = monotonic() + 60 * options.minutes if options.minutes else None
+        self.peak = 0
+        self.samples = array("d")  # so that what is sampled grows but little
+        self.folder = Path(executor.settings.cache)
+        self.until: float | None = None
 
     def goes_on(self) -> bool:
-        return monotonic() < self.until if self.until else self.begun < self.options.requests
+        if not self.options.minutes:
+            return self.begun < self.options.requests
+        if self.until is None and self.answered >= self.options.warm_up:
+            self.until = monotonic() + 60 * self.options.minutes
+        return self.until is None or monotonic() < self.until
 
     async def client(self) -> None:
         while self.goes_on():
+            if self.options.pause:
+                await asyncio.sleep(self.options.pause)
             self.begun += 1
             example = self.made[self.rng.integers(len(self.made))]
             inputs = {n: self.rng.standard_normal(v.shape).astype(np.float32) for n, v in example.inputs.items()}
@@ -79,7 +112,8 @@ class Stress:
             if not all(np.allclose(answer.array(n), v, rtol=1e-3, atol=1e-4) for n, v in right.items()):
                 self.wrong += 1
             self.answered += 1
-            if not self.options.kill_seconds and self.answered % self.options.kill_every == 0:
+            every = 0 if self.options.kill_seconds else self.options.kill_every
+            if every and self.answered % every == 0:
                 await self.kill()
 
     async def killer(self) -> None:
@@ -89,8 +123,15 @@ class Stress:
 
     async def watcher(self) -> None:
         while True:
-            self.own.append((monotonic(), _own_kb()))
-            await asyncio.sleep(1)
+            process = self.executor.process_id
+            is_warm = self.answered >= self.options.warm_up
+            if is_warm and process is not None and self.executor.ready is not None:
+                with suppress(OSError):
+                    own, its = _sizes(os.getpid()), _sizes(process)
+                    shared = sum(1 for _ in os.scandir("/dev/shm"))
+                    cached = sum(entry.stat().st_size for entry in self.folder.rglob("*") if entry.is_file())
+                    self.samples.extend((monotonic(), *own, *its, shared, cached))
+            await asyncio.sleep(self.options.sample)
 
     async def kill(self) -> None:
         process = self.executor.process_id
@@ -99,23 +140,32 @@ class Stress:
         try:
             status = await self.executor.status()
             self.peak = max(self.peak, status.peak_bytes)
-            self.sizes.append(_resident_kb(process))
             os.kill(process, signal.SIGKILL)
         except (DeviceLostError, OSError):
             return  # another kill came first
         self.kills += 1
 
-    def slope_kb_per_minute(self) -> float:
-        """Of this process's size, over the last three quarters of the run."""
-        times, sizes = np.array(self.own[len(self.own) // 4 :]).T
-        return 60 * float(np.polyfit(times, sizes, 1)[0]) if len(times) > 2 else 0.0
+    def growth(self) -> list[str]:
+        """A line for each thing that could grow."""
+        samples = np.array(self.samples).reshape(-1, 1 + len(SAMPLED))
+        if len(samples) < 2 * PARTS:
+            return []
+        means = np.array([part.mean(axis=0) for part in np.array_split(samples, PARTS)])
+        minutes = means[:, 0] / 60
+        lines = []
+        for name, values in zip(SAMPLED, means.T[1:], strict=True):
+            fit = linregress(minutes, values)
+            margin = t.ppf(0.975, PARTS - 2) * fit.stderr
+            ends = f"{values[0]:12.1f} to {values[-1]:12.1f}"
+            lines.append(f"  {name:24} {ends}   {fit.slope:+9.2f} +- {margin:.2f} per minute")
+        return lines
 
 
-def _resident_kb(process: int) -> int:
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return int(line.split()[1])
-    return 0
+def _sizes(process: int) -> tuple[int, int]:
+    """A process's resident memory in kB, and how many files it has open."""
+    status = Path(f"/proc/{process}/status").read_text()
+    resident = next((line.split()[1] for line in status.splitlines() if line.startswith("VmRSS")), "0")
+    return int(resident), len(os.listdir(f"/proc/{process}/fd"))
 
 
 async def stress(options: argparse.Namespace) -> int:
@@ -145,19 +195,11 @@ async def stress(options: argparse.Namespace) -> int:
     print(
         f"{run.answered} answered, {run.wrong} wrong, {run.lost} lost in {elapsed_s:.1f} s; {run.kills} kills, "
         f"{executor.restarts} restarts; {status.counts.evictions} evictions; "
-        f"peak {max(run.peak, status.peak_bytes)} of {CAP} bytes; own memory {_own_kb()} kB, "
-        f"{run.slope_kb_per_minute():+.0f} kB per minute"
+        f"peak {max(run.peak, status.peak_bytes)} of {CAP} bytes"
     )
-    quarter = len(run.sizes) // 4
-    if quarter:
-        first, last = np.median(run.sizes[:quarter]), np.median(run.sizes[-quarter:])
-        print(f"processes just before their kills: {first:.0f} kB in the first quarter, {last:.0f} kB in the last")
+    print(*run.growth(), sep="\n")
     is_wrong = run.wrong or run.lost or max(run.peak, status.peak_bytes) > CAP or not status.counts.evictions
     return 1 if is_wrong else 0
-
-
-def _own_kb() -> int:
-    return _resident_kb(os.getpid())
 
 
 if __name__ == "__main__":
@@ -165,8 +207,12 @@ if __name__ == "__main__":
     parser.add_argument("--device", default="numpy")
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--kill-every", type=int, default=100, help="requests")
+    parser.add_argument("--kill-every", type=int, default=100, help="requests; 0 for never")
     parser.add_argument("--kill-seconds", type=float, default=0.0, help="between kills; 0 for --kill-every")
+    parser.add_argument("--graphs", type=int, default=40, help="how many different ones")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds before each request of a client")
+    parser.add_argument("--warm-up", type=int, default=0, help="answers before the first look, and before the minutes")
+    parser.add_argument("--sample", type=float, default=5.0, help="seconds between looks at what could grow")
     parser.add_argument("--folder")
     parser.add_argument("--cache")
     parser.add_argument("--seed", type=int, default=0)

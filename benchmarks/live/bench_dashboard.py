@@ -1,11 +1,12 @@
 """What open dashboards cost the gateway: CPU time and p50, idle and at 200 requests per second.
 
-`python benchmarks/live/bench_dashboard.py [--dashboards 5] [--rounds 6]`
+`python benchmarks/live/bench_dashboard.py [--dashboards 5] [--rounds 12]`
 `python benchmarks/live/bench_dashboard.py --page` instead opens the page in Chromium, anew each time, and prints when
 its first content was painted, when its figures were there, and how many bytes came over the wire.
 
 Rounds with and without dashboards alternate on one gateway that serves no-ops. A dashboard here is a connection that
 reads the stream of pictures as a page does; the gateway cannot tell the difference. CPU time is the kernel's account.
+Shown are the medians, and of each round with dashboards over the one beside it without, with their quartiles.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from threading import Thread
 from time import perf_counter, sleep
 
@@ -24,7 +25,8 @@ from processes import adopt_orphans, serving
 from systems import NOOP, fairlead_command
 
 RATE_RPS = 200
-ROUND_S = 6.0
+ROUND_S = 3.0
+SETTLE_S = 1.5
 
 
 @contextmanager
@@ -51,8 +53,8 @@ def read(link: socket.socket) -> None:
         pass
 
 
-def measure(pid: int, client: Client, rate_rps: float) -> tuple[float, list[float]]:
-    """One round: the share of a core that the gateway used, and the latencies of requests at even intervals."""
+def measure(pid: int, client: Client, rate_rps: float) -> tuple[float, float]:
+    """One round: the share of a core that the gateway used, and the p50 of requests at even intervals."""
     before, began = cpu_s(pid), perf_counter()
     latencies: list[float] = []
     if rate_rps:
@@ -63,13 +65,13 @@ def measure(pid: int, client: Client, rate_rps: float) -> tuple[float, list[floa
             latencies.append(perf_counter() - sent)
     else:
         sleep(ROUND_S)
-    return (cpu_s(pid) - before) / (perf_counter() - began), latencies
+    return (cpu_s(pid) - before) / (perf_counter() - began), median(latencies) if latencies else 0.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dashboards", type=int, default=5, metavar="N")
-    parser.add_argument("--rounds", type=int, default=6, metavar="N")
+    parser.add_argument("--rounds", type=int, default=12, metavar="N")
     parser.add_argument("--page", action="store_true", help="measure the page in a browser instead")
     options = parser.parse_args()
     adopt_orphans()
@@ -89,20 +91,23 @@ def compare(url: str, state: Path, path: str, count: int, rounds: int) -> None:
     client = Client(url, path)
     measure(pid, client, RATE_RPS)  # warm
     for rate_rps in (0, RATE_RPS):
-        found: dict[int, tuple[list[float], list[float]]] = {0: ([], []), count: ([], [])}
+        found: dict[int, list[tuple[float, float]]] = {0: [], count: []}
         for number in range(rounds):
             for open_now in (0, count) if number % 2 == 0 else (count, 0):
                 client.call()  # a connection without a request is soon closed
                 with dashboards(url, open_now):
-                    sleep(1.5)
-                    share, latencies = measure(pid, client, rate_rps)
-                found[open_now][0].append(share)
-                found[open_now][1].extend(latencies)
-        for open_now, (shares, latencies) in found.items():
-            p50 = f", p50 {median(latencies) * 1e6:.0f} us of {len(latencies):,}" if latencies else ""
+                    sleep(SETTLE_S)
+                    found[open_now].append(measure(pid, client, rate_rps))
+        for open_now, measured in found.items():
+            shares, p50s = zip(*measured, strict=True)
+            p50 = f", p50 {median(p50s) * 1e6:.0f} us" if rate_rps else ""
             print(f"{rate_rps}/s, {open_now} dashboards: {median(shares):.2%} of a core{p50}", flush=True)
-        more = median(a - b for a, b in zip(found[count][0], found[0][0], strict=True))
-        print(f"{rate_rps}/s: {more:+.2%} of a core for {count} dashboards", flush=True)
+        pairs = list(zip(found[count], found[0], strict=True))
+        low, more, high = quantiles([(one[0] - other[0]) * 100 for one, other in pairs], n=4)
+        print(f"{rate_rps}/s: {more:+.2f} % of a core for {count} dashboards ({low:+.2f} to {high:+.2f})", flush=True)
+        if rate_rps:
+            low, ratio, high = quantiles([one[1] / other[1] for one, other in pairs], n=4)
+            print(f"{rate_rps}/s: p50 {ratio:.3f} times that without ({low:.3f} to {high:.3f})", flush=True)
 
 
 def paint(url: str, rounds: int) -> None:

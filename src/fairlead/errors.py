@@ -130,3 +130,10 @@ def suggestion(name: str, available: Iterable[str]) -> str:
     """A sentence that names the closest known name, with a leading blank; empty when none is close."""
     close = get_close_matches(name, list(available), n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def plain(text: str) -> str:
+    """A text from outside for a terminal or a log, without what would control it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\t\n" else "\ufffd" for c in text)

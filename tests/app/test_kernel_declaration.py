@@ -4,13 +4,17 @@ import json
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from fairlead.app import App, switch
 from fairlead.app.describe import take_snapshot
+from fairlead.app.manifest import Manifest
 from fairlead.app.scenario import scenario_of
+from fairlead.app.snapshot import keep_snapshot
+from fairlead.engine.live.kernels.code import read_kernels
 from fairlead.errors import ConfigError
 from fairlead.kaas import graph_json
 from fairlead.kaas.graphs import digits, gemm_chain, scaling
@@ -136,3 +140,29 @@ def test_a_kernel_that_no_device_can_hold_is_refused(tmp_path):
         ConfigError, match="it needs 9 MB of device memory for its buffers, and the largest device has 2"
     ):
         scenario_of(manifest)
+
+
+def test_a_snapshot_whose_kernel_is_broken_is_refused(tmp_path):
+    made = gemm_chain(size=8, depth=2)
+    (tmp_path / "graph.json").write_bytes(graph_json(made.graph))
+    save_file(dict(made.constants), tmp_path / "weights.safetensors")
+    snapshot = take_snapshot(
+        write(tmp_path, "k = app.kernel('k', 'graph.json', 'weights.safetensors')\napp.workflow('w', k)\n")
+    )
+    assert set(read_kernels(keep_snapshot(tmp_path / "sources", snapshot))) == {"k"}
+    for spoilt in (
+        {"data": {**snapshot.data, "graph.json": b"{}"}},
+        {"data": {**snapshot.data, "graph.json": b"\xff"}},
+        {"data": {**snapshot.data, "weights.safetensors": b"x"}},
+        {"data": {}},
+        {"manifest": _without_buffers(snapshot.manifest)},
+    ):
+        kept = keep_snapshot(tmp_path / "sources", msgspec.structs.replace(snapshot, **spoilt))
+        with pytest.raises(ConfigError):
+            read_kernels(kept)
+
+
+def _without_buffers(manifest: Manifest) -> Manifest:
+    (spec,) = manifest.functions
+    kernel = msgspec.structs.replace(spec.kernel, buffers=())
+    return msgspec.structs.replace(manifest, functions=(msgspec.structs.replace(spec, kernel=kernel),))

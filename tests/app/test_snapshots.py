@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from fairlead.app.describe import take_snapshot
@@ -152,9 +153,17 @@ def test_equal_snapshots_are_one_file_and_those_not_in_use_are_deleted(folder, t
     assert isinstance(read_snapshot(second), Snapshot)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"path": 1}'])
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"path": 1}', b'{"path": "\xff"}'])
 def test_a_file_that_is_no_snapshot_is_refused_with_its_name(tmp_path, content):
     path = tmp_path / "app.snapshot"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"app\.snapshot: .*is not a snapshot that this version can read"):
         read_snapshot(path)
+
+
+@pytest.mark.parametrize("name", ["../up", "/etc/up", "a/../../up"])
+def test_a_snapshot_puts_no_file_outside_of_its_folder(folder, tmp_path, name):
+    made = take_snapshot(folder / "app.py")
+    kept = keep_snapshot(tmp_path / "sources", msgspec.structs.replace(made, data={name: b"x"}))
+    with pytest.raises(ConfigError, match="must be files below the app's folder"):
+        read_snapshot(kept)

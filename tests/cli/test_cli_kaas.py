@@ -116,6 +116,9 @@ def test_constants_that_do_not_fit_are_wrong_use():
     assert "constants 'nowhere' cannot be read" in invoke(*run, "nowhere", code=2).stderr
     assert "constants 'text' is no safetensors file" in invoke(*run, "text", code=2).stderr
     assert "other.safetensors: buffer 'b0' must have" in invoke(*run, "other.safetensors", code=2).stderr
+    head = b'{"b0":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}'
+    Path("bf16.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(4))
+    assert "has elements of type 'BF16'" in invoke(*run, "bf16.safetensors", code=2).stderr
 
 
 def test_a_graph_that_a_device_cannot_run_fails():

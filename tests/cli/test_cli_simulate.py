@@ -194,6 +194,22 @@ def test_a_policy_in_a_file_of_the_working_folder_competes_in_processes_of_the_l
     assert shares["mine:Mine"] == shares["fifo"] > 0.5
 
 
+@pytest.mark.parametrize(
+    ("address", "text", "said"),
+    [
+        ("ends:Mine", "raise SystemExit(3)", "it ends the process (3)"),
+        ("fairlead.policy:Policy", "", "implements neither decide nor adjust"),
+    ],
+)
+def test_a_class_that_is_no_policy_is_wrong_use(tmp_path, monkeypatch, address, text, said):
+    (tmp_path / "ends.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["simulate", "quickstart", "-p", address])
+    assert done.exit_code == 2
+    assert f"{address} cannot be loaded" in (told := " ".join(done.stderr.split()))
+    assert said in told
+
+
 def test_a_policy_of_ones_own_that_is_not_there_is_wrong_use(tmp_path):
     done = run_cli("simulate", "quickstart", "-p", "mine:Mine", cwd=tmp_path)
     assert done.returncode == 2

@@ -70,6 +70,7 @@ def test_bad_scenario_ends_the_process_with_two(folder):
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
+        (("logs", "--url", "http://127.0.0.1:1", "--function", "\udcff"), "'\\udcff' is no text in UTF-8"),
         (("simulate",), "quickstart"),
         (("simulate", "quikstart"), "Did you mean 'quickstart'?"),
         (("simulate", "nowhere/file.yaml"), "there is no such file"),

@@ -1,10 +1,12 @@
 """Which calls are sent again, when, and which never: against a server that answers by a script."""
 
 import asyncio
+import gc
 import json
 import threading
 import time
 from contextlib import contextmanager, suppress
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
@@ -13,10 +15,12 @@ import pytest
 from fairlead import AsyncClient, Client
 from fairlead.client import (
     CancelledCallError,
+    FailedError,
     LateError,
     NoAnswerError,
     RefusedError,
 )
+from fairlead.client.errors import retry_after_s
 
 ANSWER = (200, {}, {"id": "a-1-0", "output": 7, "latency_ms": 1.0, "deadline_ms": None, "in_time": True})
 BREAK = "break"
@@ -98,6 +102,48 @@ def test_a_refusal_is_answered_by_coming_again_not_before_it_was_told():
     assert second - first >= 0.12
     assert third - second >= 0.04
     assert answer.elapsed_s >= 0.16
+
+
+def test_a_proxy_may_say_when_to_come_again_by_an_instant():
+    assert retry_after_s({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
+    assert retry_after_s({"retry-after": formatdate(time.time() + 100, usegmt=True)}) == pytest.approx(100, abs=5)
+    for text in ("soon", "", "-5", "Wed, 21 Oct 99999999999999 07:28:00 GMT", "\u0665"):
+        assert retry_after_s({"retry-after": text}) is None
+    assert retry_after_s({"retry-after": "3", "retry-after-ms": "250"}) == 0.25
+
+
+def test_headers_without_an_end_are_not_collected():
+    large = {f"X-{number}": "y" * 1000 for number in range(90)}  # 90 KB, in fewer headers than http.client takes
+    with scripted((200, large, ANSWER[2])) as (_, client), pytest.raises(NoAnswerError, match="more than 64 KB"):
+        client.call("w", 1)
+
+
+def test_a_name_stays_one_segment_of_the_path():
+    with scripted(ANSWER) as (server, client):
+        client.call("../../v1/apps?x#y", 1)
+        assert [path for _, path, _ in server.asked] == ["/v1/workflows/..%2F..%2Fv1%2Fapps%3Fx%23y"]
+
+
+def test_what_a_function_says_does_not_control_a_terminal():
+    said = {"code": "function_failed", "message": "gone\x1b[2J", "reason": None, "traceback": "line\n\x1b[31mred"}
+    with scripted((502, {}, {"error": said})) as (_, client), pytest.raises(FailedError) as caught:
+        client.call("w", 1)
+    assert str(caught.value) == "gone\ufffd[2J"
+    assert caught.value.__notes__ == ["line\n\ufffd[31mred"]
+    assert caught.value.traceback == said["traceback"]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # as an event loop leaves connections that are kept
+def test_an_async_client_serves_one_event_loop_after_another():
+    with scripted(ANSWER) as (server, _):
+        client = AsyncClient(f"http://127.0.0.1:{server.server_port}", token="", connections=1)
+
+        async def twice():
+            return [answer.output for answer in await asyncio.gather(client.call("w", 1), client.call("w", 2))]
+
+        assert [asyncio.run(twice()) for _ in range(3)] == [[7, 7]] * 3
+        asyncio.run(client.close())
+        gc.collect()
 
 
 def test_no_retry_passes_the_deadline():

@@ -15,7 +15,7 @@ from fairlead.engine import simulate
 from fairlead.engine.sim.compiled import coverage
 from fairlead.model import Workflow
 from fairlead.policy import Policy, make_policy
-from fairlead.workload import DecisionTime, Scenario, load_scenario, shipped_scenarios
+from fairlead.workload import DecisionTime, Scenario, load_scenario, shipped_names
 
 FEW_RUNS, MANY_RUNS = 120, 20_000  # of stages, about: a tenth of a second, and up to three, in the Python engine
 CONTROLS = 25  # control periods while requests arrive, unless they would be shorter than a function takes
@@ -111,7 +111,7 @@ def compare(scenario: Scenario, choice: Choice) -> int:
     return python.invocations.height
 
 
-@pytest.mark.parametrize("name", shipped_scenarios())
+@pytest.mark.parametrize("name", shipped_names())
 def test_every_covered_choice_agrees_on_the_beginning(name):
     where = within_reach(shipped(name))
     if beyond(where):
@@ -127,7 +127,7 @@ def test_every_covered_choice_agrees_on_the_beginning(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("choice", CHOICES, ids=str)
-@pytest.mark.parametrize("name", shipped_scenarios())
+@pytest.mark.parametrize("name", shipped_names())
 def test_every_covered_choice_agrees(name, choice):
     where = within_reach(shipped(name))
     if beyond(where) or compare(cut(where, MANY_RUNS), choice) == 0:
@@ -136,7 +136,7 @@ def test_every_covered_choice_agrees(name, choice):
 
 def test_coverage_is_as_claimed_and_tells_its_reasons():
     covered, reasons = Counter(), Counter()
-    for name in shipped_scenarios():
+    for name in shipped_names():
         scenario = shipped(name)
         for choice in CHOICES:
             reason = coverage(scenario, *choice.policies(scenario))

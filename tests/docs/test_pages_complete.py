@@ -14,7 +14,7 @@ from fairlead.model import INSTANCE_SCHEMA, INVOCATION_SCHEMA, REQUEST_SCHEMA
 from fairlead.policy import Action, View, parameters, policy_class
 from fairlead.policy.registry import BUILT_IN
 from fairlead.report import Summary
-from fairlead.workload import shipped_scenarios
+from fairlead.workload import shipped_names
 from fairlead.workload.parse import arrivals, cluster, functions, scenario
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def test_experiment_is_listed_with_its_command(name):
 def test_scenario_page_lists_every_shipped_scenario():
     section = guide("scenarios.md").partition("## Shipped scenarios")[2].partition("\n## ")[0]
     patterns = re.findall(r"`([a-z0-9.*-]+)`", section)
-    assert [n for n in shipped_scenarios() if not any(fnmatch(n, pattern) for pattern in patterns)] == []
+    assert [n for n in shipped_names() if not any(fnmatch(n, pattern) for pattern in patterns)] == []
 
 
 def test_scenario_page_names_every_key():

@@ -1,6 +1,7 @@
 """The tables of results say what the committed rows decide."""
 
 import re
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,7 +14,11 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
-FOUND = {name: tally(committed_experiment(name).claims) for name in EXPERIMENTS}
+
+
+@cache
+def found(name):
+    return tally(committed_experiment(name).claims)
 
 
 def row(text, mark):
@@ -21,21 +26,21 @@ def row(text, mark):
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def counts(found):
-    return [str(found.met), str(found.not_met), str(found.not_decided)]
+def counts(verdicts):
+    return [str(verdicts.met), str(verdicts.not_met), str(verdicts.not_decided)]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_tables_have_the_verdicts_of_the_committed_rows(name):
-    assert row(RESULTS, f"`fairlead reproduce {name}`")[1:4] == counts(FOUND[name])
-    assert row(PAGE, f"| `{name}` |")[2:5] == counts(FOUND[name])
+    assert row(RESULTS, f"`fairlead reproduce {name}`")[1:4] == counts(found(name))
+    assert row(PAGE, f"| `{name}` |")[2:5] == counts(found(name))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_page_of_an_experiment_has_them_too(name):
     page = (files(EXPERIMENTS[name].module.rpartition(".")[0]) / "README.md").read_text(encoding="utf-8")
     said = re.search(r"\*\*Claims\.\*\* (\d+) met, (\d+) not met, (\d+) not decided", page)
-    assert list(said.groups()) == counts(FOUND[name])
+    assert list(said.groups()) == counts(found(name))
 
 
 def test_the_headline_rows_of_the_readme_are_those_of_the_page():
@@ -47,6 +52,6 @@ def test_the_headline_rows_of_the_readme_are_those_of_the_page():
 
 
 def test_the_page_has_their_sum():
-    total = sum(FOUND.values(), Tally(0, 0, 0))
+    total = sum(map(found, EXPERIMENTS), Tally(0, 0, 0))
     met, not_met, not_decided = counts(total)
     assert f"{met} of {total.claims} claims are met, {not_met} not met, {not_decided} not decided." in RESULTS

@@ -166,6 +166,11 @@ class TestClosedLoop:
         # Thinks until 2, answered at 5, thinks until 7, answered at 10, would call at 12: the run is over.
         assert recording.requests.select("arrival", "end").rows() == [(2, 5), (7, 10)]
 
+    def test_users_call_from_one_instant_to_another(self):
+        loop = ClosedLoop("main", users=1, think_s=2, think="constant", from_s=10, until_s=17)
+        recording = simulate(scenario(declared(1.0), arrivals=[loop], duration_s=60), Fifo())
+        assert recording.requests["arrival"].to_list() == [12.0, 15.0]
+
     def test_users_share_the_server(self):
         loop = ClosedLoop("main", users=2, think_s=1, think="constant")
         recording = simulate(scenario(1.0, arrivals=[loop], on=ONE, duration_s=4))

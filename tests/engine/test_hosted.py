@@ -13,10 +13,11 @@ from fairlead.engine.sim.compiled import coverage
 from fairlead.engine.sim.cores import Cores
 from fairlead.engine.sim.hosted import HostedSimulation
 from fairlead.errors import ConfigError
+from fairlead.model import Buffer, Cluster, Configuration, Device, Node
 from fairlead.policy.fifo import Fifo
 from fairlead.profile import Host, Link
 from fairlead.testing import cluster, declared, scenario
-from fairlead.workload import DecisionTime, load_scenario, parse_scenario
+from fairlead.workload import DecisionTime, Listed, load_scenario, parse_scenario
 
 FREE = Host(cores=100)  # a machine that costs nothing
 
@@ -283,3 +284,58 @@ def test_a_load_generator_sends_no_more_than_it_may_have_open():
     recording = simulate(on(Host(cores=9, max_sent=2), 0.0, 0.1, 0.2, 5.0), Fifo())
     outcomes = recording.requests.sort("request")["outcome"].to_list()
     assert outcomes == ["completed", "completed", "rejected", "completed"]
+
+
+def kernels(host, *arrivals, seconds=1.0, devices=2, memory_mb=1024, weights_mb=512):
+    """One kernel per arrival, given as (name, instant), on devices that load 1 GB per second."""
+    names = list(dict.fromkeys(name for name, _ in arrivals))
+    one = declared(
+        seconds,
+        configurations=(Configuration(vcpus=0, vgpus=1),),
+        idle_holds="memory",
+        buffers=(Buffer(name="weights", size_mb=weights_mb),),
+    )
+    gpu = Device(vgpus=1, memory_gb=memory_mb / 1024, load_gb_per_s=1)
+    return replace(
+        scenario(
+            dict.fromkeys(names, one),
+            workflows={name: (name,) for name in names},
+            arrivals=[Listed(name, tuple(at for who, at in arrivals if who == name)) for name in names],
+            on=Cluster(nodes=(Node(name="n", kind="n", vcpus=0, devices=(gpu,) * devices),)),
+        ),
+        host=host,
+    )
+
+
+def test_kernels_run_beside_a_gateway_without_the_wake_up_of_a_process():
+    """Request and turn, 0.5 s of load, the turn that sends it; 1 s of run; and its end, a turn and the answer."""
+    host = Host(cores=9, request_s=0.1, turn_s=0.01, send_s=0.02, end_s=0.03, answer_s=0.2, hop_s=0.5)
+    loaded, there = seen(simulate(kernels(host, ("a", 0.0), ("a", 9.0)), Fifo()))
+    assert there == pytest.approx(0.1 + 0.01 + 0.02 + 1.0 + 0.03 + 0.01 + 0.2)
+    assert loaded == pytest.approx(there.expected + 0.5 + 0.01)
+
+
+def test_devices_that_are_cores_share_them_and_those_of_gpus_do_not():
+    arrivals = ("a", 0.0), ("a", 5.0), ("b", 0.0), ("b", 5.0)
+    of_cores = seen(simulate(kernels(Host(cores=1), *arrivals), Fifo()))
+    assert of_cores[2:] == [2.0, 2.0]
+    assert of_cores[:2] == [3.0, 3.0]  # loads share the core too
+    of_gpus = seen(simulate(kernels(Host(cores=1, cpu_share={"a": 0.0, "b": 0.0}), *arrivals), Fifo()))
+    assert of_gpus == [1.5, 1.5, 1.0, 1.0]
+
+
+def test_a_run_that_is_sent_while_others_wait_may_lose_more_time():
+    host = Host(cores=9, run_delay_s={"a": (0.25,)}, run_delay_busy_s={"a": (0.5,)})
+    made = kernels(host, ("a", 0.0), ("a", 5.0), ("a", 5.0), ("a", 5.0), devices=1)
+    recording = simulate(made, Fifo())
+    took = (recording.invocations["end"] - recording.invocations["start"] - recording.invocations["cold_s"]).to_list()
+    assert took == [pytest.approx(each) for each in (1.25, 1.5, 1.5, 1.25)]  # the last of the three waits for nobody
+
+
+def test_a_kernel_is_loaded_when_the_gateway_has_heard_that_another_one_has_left():
+    """Room for one: the turn that stops `a`, the turn that hears of it, and the load."""
+    host = Host(cores=9, turn_s=0.25)
+    recording = simulate(kernels(host, ("a", 0.0), ("b", 5.0), devices=1, memory_mb=600), Fifo())
+    a, b = recording.invocations.sort("start")["cold_s"].to_list()
+    assert a == pytest.approx(0.25 + 0.5)
+    assert b == pytest.approx(0.25 + 0.25 + 0.5, abs=1e-5)

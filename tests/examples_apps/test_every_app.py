@@ -66,16 +66,17 @@ def test_damaged_weights_are_refused_before_an_instance_takes_work(name, functio
             app.functions[function].prepare()
 
 
-def test_three_folders_are_served_together_and_answer(tmp_path, load):
-    with serving(APPS / "esg", tmp_path / "state", str(APPS / "photos"), str(APPS / "pipelines")) as served:
+def test_two_folders_are_served_together_and_answer(tmp_path, load):
+    with serving(APPS / "esg", tmp_path / "state", str(APPS / "photos")) as served:
+        assert call(served, "photos.label", load("photos"))["label"] == "gravel"
+        assert call(served, "esg.image-classification", load("esg"))["class"] == 5
 
-        def ask(workflow):
-            return call(served, workflow, load(workflow.partition(".")[0]))
 
-        assert ask("photos.label")["label"] == "gravel"
-        assert ask("pipelines.cascade")["by"] == "small"
-        assert ask("pipelines.ensemble")["votes"] == {"small": 0, "large": 0, "linear": 0}
-        assert ask("esg.image-classification")["class"] == 5
+@pytest.mark.slow
+def test_pipelines_are_served(tmp_path, load):
+    with serving(APPS / "pipelines", tmp_path / "state") as served:
+        assert call(served, "cascade", load("pipelines"))["by"] == "small"
+        assert call(served, "ensemble", load("pipelines"))["votes"] == {"small": 0, "large": 0, "linear": 0}
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from fairlead.experiments import EXPERIMENTS, run_experiment
 from fairlead.experiments.esg_bench import Cell, Outcome, Trial, cells, run_trial, trials
 from fairlead.experiments.esg_table import judge_table, reproduce
 from fairlead.experiments.rows import from_csv
-from fairlead.workload import load_scenario, shipped_scenarios
+from fairlead.workload import load_scenario, shipped_names
 
 OBJECTIVES = {"strict": 0.8, "moderate": 1.0, "relaxed": 1.2}
 LOADS = {"light": 24, "normal": 48, "heavy": 95}  # vGPUs busy at the minimum configuration
@@ -47,7 +47,7 @@ def test_the_shipped_settings_are_what_their_names_say(family, objective, load):
 
 
 def test_every_variant_of_the_setting_loads():
-    names = [name for name in shipped_scenarios() if name.startswith("esg-")]
+    names = [name for name in shipped_names() if name.startswith("esg-")]
     assert {"esg-azure", "esg-mig-strict-light", "esg-mps-moderate-normal", "esg-time-moderate-light"} <= set(names)
     for name in names:
         assert load_scenario(name).name == name

@@ -2,17 +2,20 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 from kaas_devices import DEVICES, needs_pocl, run
+from msgspec.structs import astuple
 
 from fairlead.kaas import DeviceLostError, Literal, Request, Source, TimeLimitError
 from fairlead.kaas.graph import VERSION, Argument, Buffer, Graph, Kernel
-from fairlead.kaas.graphs import scaling
+from fairlead.kaas.graphs import gemm_chain, scaling
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,6 +67,28 @@ def test_kernel_that_does_not_end_is_killed_and_the_others_are_served(desk, devi
     run(go())
 
 
+@needs_pocl
+def test_next_request_loads_and_the_status_is_told_while_a_kernel_runs(desk):
+    """PoCL runs a kernel in the thread that launches it: the process's other thread must be free meanwhile."""
+
+    async def go():
+        chain = gemm_chain(size=16, depth=3)
+        desk.put(chain)
+        async with desk.executor("opencl:0") as executor:
+            await executor.run(ask(chain, limit_s=120))
+            await executor.forget("t")
+            endless = asyncio.ensure_future(executor.run(Request(tenant="bad", graph=ENDLESS, limit_s=200)))
+            following = asyncio.ensure_future(executor.run(ask(chain, limit_s=120)))
+            while len((await executor.status()).residents) < 3:
+                await asyncio.sleep(0)
+            assert not endless.done()
+            assert not following.done()
+            await executor.close()
+            return await asyncio.gather(endless, following, return_exceptions=True)
+
+    assert all(isinstance(outcome, DeviceLostError) for outcome in run(go()))
+
+
 @pytest.mark.parametrize("device", DEVICES[:2])
 def test_requests_outlive_their_process(desk, device):
     async def go():
@@ -107,6 +132,23 @@ def test_request_that_its_caller_gave_up_stands_in_nobodys_way(desk):
             return (await executor.run(ask(scaling()))).array("y")[3]
 
     assert run(go()) == 6
+
+
+def test_parts_of_a_requests_time_are_all_of_it(desk):
+    """Three runs of 50 ms each, asked for at once: the third has waited for two, and has run itself."""
+
+    async def go():
+        hold = one_kernel("hold", "", "hold", 50)
+        async with desk.executor() as executor:
+            began = perf_counter()
+            running = [executor.run(Request(tenant="t", graph=hold)) for _ in range(3)]
+            return await asyncio.gather(*running), perf_counter() - began
+
+    answers, whole_s = run(go())
+    parts = [astuple(answer.timings) for answer in answers]
+    assert min(map(min, parts)) >= 0
+    assert [sum(each) >= 0.05 * number for number, each in enumerate(parts, 1)] == [True] * 3
+    assert max(map(sum, parts)) <= whole_s
 
 
 def test_closing_fails_what_is_not_answered(desk):
@@ -158,3 +200,15 @@ def test_random_graphs_survive_kills_under_a_cap_that_forces_evictions(tmp_path,
     done = subprocess.run([*command, *folders], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "150 answered, 0 wrong, 0 lost" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "device", ["numpy", pytest.param("opencl:0", marks=[needs_pocl, pytest.mark.slow])], ids=["numpy", "opencl"]
+)
+def test_every_bad_graph_is_refused_and_another_tenant_is_served_beside_it(device):
+    command = [sys.executable, str(ROOT / "benchmarks" / "kaas_bad_graphs.py"), "--device", device]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted = re.search(r"(\d+) bad graphs, \1 refused", done.stdout)
+    assert counted is not None, done.stdout
+    assert int(counted[1]) >= 50

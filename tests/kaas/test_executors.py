@@ -167,6 +167,8 @@ def test_request_can_name_another_value_for_a_constant(desk):
             np.testing.assert_array_equal(answer.array("y"), chain.inputs["x"])
             with pytest.raises(RequestError, match="keys must name constants"):
                 await executor.run(ask(chain, keys={"x": "identity"}))
+            with pytest.raises(RequestError, match="keys must have 1 to 256 characters each"):
+                await executor.run(ask(chain, keys={"w0": "k" * 257}))
 
     run(go())
 

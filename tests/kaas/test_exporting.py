@@ -51,3 +51,8 @@ def test_exported_graph_gives_the_bits_of_the_library(desk, models, name, inputs
 def test_model_that_computes_nothing_is_refused():
     with pytest.raises(ExportError):
         export_graph(lambda x: x, {"x": floats(4)})
+
+
+def test_input_without_elements_is_refused():
+    with pytest.raises(ExportError, match="has the shape \\[0, 3\\], which has no elements"):
+        export_graph(lambda x: x * 2, {"x": floats(0, 3)})

@@ -22,7 +22,7 @@ from fairlead.workload import (
     UniformInterval,
     Window,
     load_scenario,
-    shipped_scenarios,
+    shipped_names,
 )
 
 RULE = catalogue().times
@@ -75,7 +75,7 @@ def test_the_warm_up_has_the_same_number_of_requests_at_a_higher_load():
 
 
 def test_a_run_is_never_longer_than_shipped():
-    for name in shipped_scenarios():
+    for name in shipped_names():
         whole = load_scenario(name)
         for load in (0.5, 1, 3):
             assert shortened(whole, load, RULE).duration_s <= whole.duration_s
@@ -91,7 +91,7 @@ def test_listed_policies_dispatch_and_listed_scenarios_are_spelt_right():
     chosen = catalogue()
     for name in (*chosen.general(), *(one for names in chosen.specialised.values() for one in names)):
         assert role(policy_class(name)) == "dispatch"
-    assert set(chosen.left_out) | set(chosen.core) <= set(shipped_scenarios())
+    assert set(chosen.left_out) | set(chosen.core) <= set(shipped_names())
     assert len(set(chosen.core)) == len(chosen.core) == 26
     assert not set(chosen.left_out) & set(chosen.core)
 

@@ -21,7 +21,7 @@ from fairlead.learn.darly.family import drawn_deployment, drawn_schedule, misjud
 from fairlead.learn.darly.schedules import Phase
 from fairlead.learn.darly.scheduling import deployment
 from fairlead.model import Cluster
-from fairlead.planning.deployment import is_doable, latency_s, quickest
+from fairlead.planning.deployment import Timetable, is_doable, latency_s, quickest
 from fairlead.policy.base import Move, Scale
 from fairlead.policy.darly.actions import Act
 from fairlead.policy.darly.features import NAMES, Situation, allowed, any_actions, describe
@@ -34,7 +34,9 @@ SEEDS = st.integers(0, 10_000)
 @settings(max_examples=20, deadline=None)
 def test_what_is_drawn_can_run_as_estimated(seed):
     made = drawn_deployment(np.random.default_rng(seed))
-    expected_s, places = quickest(problem_of(made))
+    problem = problem_of(made)
+    _, places = quickest(problem)
+    soonest_s, in_turn_s = Timetable(problem).spans(places)  # the branches of a fork may have to share a small node
     run = Stepped(made.scenario, seed=seed)
     for group, functions in made.groups.items():
         for function in functions:
@@ -43,7 +45,7 @@ def test_what_is_drawn_can_run_as_estimated(seed):
     end = run.wait(run.send(made.workflow, at=100.0), 1000.0)
     assert end is not None
     assert not run.refusals
-    assert end - 100 == pytest.approx(expected_s, rel=0.35)
+    assert 0.65 * soonest_s <= end - 100 <= 1.35 * in_turn_s
 
 
 @given(SEEDS)

@@ -164,7 +164,7 @@ def test_an_old_client_gets_the_stream_without_chunks(gateway):
     answer, _, body = data.partition(b"\r\n\r\n")
     assert b"transfer-encoding" not in answer
     assert b"connection: close" in answer
-    assert body.startswith(b"retry: 2000\n\ndata: {")
+    assert body.startswith(b"retry: 2000\ndata: {")
 
 
 def test_a_head_request_gets_no_stream(gateway):

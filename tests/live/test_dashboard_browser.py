@@ -22,7 +22,7 @@ def prepare(value):
 @app.function(vcpus=1)
 def work(value):
     time.sleep(0.1)
-    print("worked on", value)
+    print("worked on", value, "<i id='injected'></i>")
     return value
 
 
@@ -136,11 +136,18 @@ def test_lines_of_functions_are_followed(it):
         it.page.get_by_text("does not collect").wait_for()
         return
     lines = it.page.get_by_role("log").locator("div")
-    lines.filter(has_text="worked on 1").first.wait_for()
+    lines.filter(has_text="worked on 1 <i id='injected'></i>").first.wait_for()
+    assert it.page.locator("#injected").count() == 0  # it is shown, not obeyed
     shown = lines.count()
     it.wait_until(lambda: lines.count() > shown)  # it goes on
     it.page.locator(".tools select").select_option("prepare")
     it.page.get_by_text("Nothing yet.").wait_for()  # which prints nothing
+
+
+def test_a_link_that_was_cut_off_opens_the_overview(it):
+    it.page.evaluate("() => { location.hash = '#/__proto__/%'; }")
+    it.page.locator("nav a[aria-current=page]", has_text="Overview").wait_for()
+    it.page.locator("main h1").first.wait_for()
 
 
 def test_every_control_has_a_name_and_is_reached_by_keyboard(it):

@@ -169,6 +169,8 @@ def test_request_id_and_trace_come_back_if_they_are_valid(gateway):
     answer = gateway.send("GET", "/healthz", headers={"X-Request-ID": "order/7:a", "traceparent": trace})
     assert answer.headers["x-request-id"] == "order/7:a"
     assert answer.headers["traceparent"] == trace
+    later = gateway.send("GET", "/healthz", headers={"traceparent": f"cc{trace[2:]}-what-is-not-known-yet"})
+    assert later.headers["traceparent"] == trace  # as the standard has it: read as the version that is known
 
 
 @pytest.mark.parametrize("given", ["a b", "x" * 129, "ünlaut".encode().decode("latin-1"), "<script>"])
@@ -179,7 +181,17 @@ def test_a_request_id_that_is_not_valid_is_replaced(gateway, given):
     assert first != second
 
 
-@pytest.mark.parametrize("trace", ["00-0-0-0", f"00-{'0' * 32}-b7ad6b7169203331-01", f"ff-{'a' * 32}-{'b' * 16}-01"])
+@pytest.mark.parametrize(
+    "trace",
+    [
+        "00-0-0-0",
+        f"00-{'0' * 32}-b7ad6b7169203331-01",
+        f"ff-{'a' * 32}-{'b' * 16}-01",
+        f"00-{'a' * 32}-{'b' * 16}-01-x",
+        f"cc-{'a' * 32}-{'b' * 16}-01x",
+        "-" * 20_000,
+    ],
+)
 def test_a_trace_that_is_not_valid_is_dropped(gateway, trace):
     assert "traceparent" not in gateway.send("GET", "/healthz", headers={"traceparent": trace}).headers
 

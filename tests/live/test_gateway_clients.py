@@ -1,8 +1,11 @@
 """Bad clients: slow, oversized, truncated, wrong, many. Clear answers, and everybody else is still served."""
 
+import ctypes
 import http.client
+import re
 import resource
 import socket
+import struct
 import threading
 import time
 from contextlib import ExitStack
@@ -11,8 +14,10 @@ import pytest
 from gateway_world import SmallHost, running, wait_until
 
 from fairlead.engine.live.gateway import Settings, read_token
+from fairlead.engine.live.gateway.app import ENDPOINTS
 from fairlead.errors import ConfigError
 
+SO_ATTACH_FILTER = 26  # of Linux
 TOKEN = "correct-horse-battery"
 HEAD = b"POST /v1/workflows/echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -182,6 +187,20 @@ def test_a_thousand_idle_connections_leave_the_others_served_and_memory_bounded(
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.slow
+def test_a_follower_whose_network_is_gone_gives_its_place_back(tmp_path):
+    with (
+        running(host(), tmp_path, idle_limit_s=2.0, max_dashboards=1) as gateway,
+        socket.create_connection(("127.0.0.1", gateway.port)) as follower,
+    ):
+        follower.sendall(b"GET /v1/dashboard/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert follower.recv(15) == b"HTTP/1.1 200 OK"
+        assert gateway.send("GET", "/v1/dashboard/events").status == 503
+        drop = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))  # a filter that takes no packet
+        follower.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(drop)))
+        wait_until(lambda: b"fairlead_gateway_connections 1.0" in gateway.send("GET", "/metrics").body, 60)
+
+
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
     with running(host(), tmp_path_factory.mktemp("state"), token=TOKEN) as gateway:
@@ -203,6 +222,25 @@ def test_a_wrong_token_gets_nothing(guarded, given, path):
 def test_a_wrong_token_starts_nothing(guarded):
     assert guarded.send("POST", "/v1/workflows/echo", {"input": 1}).status == 401
     assert guarded.host.calls == []
+
+
+def test_every_endpoint_but_the_open_ones_wants_the_token_where_it_belongs(guarded):
+    opened = ["/v2/health/live", "/v2/health/ready", "/", "/healthz", "/readyz", "/openapi.json", "/docs", "/ui/{file}"]
+    assert [(each.method, each.path) for each in ENDPOINTS if each.is_open] == [("GET", path) for path in opened]
+    misplaced = {"Cookie": f"token={TOKEN}", "Proxy-Authorization": f"Bearer {TOKEN}", "X-Token": TOKEN}
+    for each in ENDPOINTS:
+        path = re.sub(r"\{[a-z]+\}", "demo", each.path)
+        for asked in (path, f"{path}?token={TOKEN}&access_token={TOKEN}"):
+            answer = guarded.send(each.method, asked, headers=misplaced)
+            assert answer.status == 401 or each.is_open, asked
+
+
+@pytest.mark.parametrize("path", [each.path for each in ENDPOINTS if not each.is_open])
+def test_a_page_of_another_site_reaches_no_endpoint_without_a_token(gateway, path):
+    asked = re.sub(r"\{[a-z]+\}", "demo", path)
+    for method in {each.method for each in ENDPOINTS if each.path == path}:
+        for given in ({"Origin": "http://attacker.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Host": "a.example"}):
+            assert gateway.send(method, asked, headers={"Host": "localhost", **given}).status == 403, (method, given)
 
 
 @pytest.mark.parametrize("given", [f"Bearer {TOKEN}", f"bearer {TOKEN}"])
@@ -229,6 +267,10 @@ def test_health_and_the_document_need_none(guarded, path):
         ({"Host": "localhost", "Origin": "http://localhost"}, 200),
         ({"Host": "localhost", "Origin": "http://attacker.example"}, 403),
         ({"Host": "localhost", "Origin": "null"}, 403),
+        ({"Host": "localhost", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),  # an image
+        ({"Host": "localhost", "Sec-Fetch-Site": "same-site"}, 403),  # another port of this machine
+        ({"Host": "localhost", "Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Host": "localhost", "Sec-Fetch-Site": "none"}, 200),  # typed by hand
     ],
 )
 def test_without_a_token_only_this_machine_is_answered(gateway, headers, status):

@@ -12,6 +12,7 @@ from agent_world import TOKEN, World, world
 from runtimes import until
 
 from fairlead.engine.live.contracts import AppCode, Exit, InstanceSpec
+from fairlead.engine.live.kernels.status import DeviceStatus, Resident
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links import control
 from fairlead.engine.live.links.address import Address
@@ -21,6 +22,9 @@ from fairlead.engine.live.links.greeting import agent_credential
 from fairlead.engine.live.links.hub import MOST_UNKNOWN, Hub
 from fairlead.engine.live.links.messages import MOST_CONTROL_BYTES, Read, Refused, pack
 from fairlead.engine.live.links.stream import StreamLink
+from fairlead.engine.live.logs import lines
+from fairlead.engine.live.logs.folder import LogFolder
+from fairlead.engine.live.logs.forwarding import Receiver
 from fairlead.engine.live.store import Store
 from fairlead.engine.live.values import Result
 from fairlead.engine.live.wire import Batch, Done, Ready, frame
@@ -28,6 +32,7 @@ from fairlead.model import Device, Node
 from fairlead.testing.backends import Heard, write_app
 
 NODE = Node(name="evil", kind="machine", vcpus=1)
+DEVICE = DeviceStatus(node="evil", index=0, device="opencl:0")
 SPEC = InstanceSpec(
     key="7.1", code=AppCode("/app.py", "d"), function="f", node="evil", vcpus=1, memory_gb=1, max_items=1
 )
@@ -144,6 +149,14 @@ def test_an_agent_cannot_have_the_instances_of_another(tmp_path):
         control.Beating({"7.1": Usage(cpu_s=inf)}),
         control.Beating({"7.1": Usage(gpu_share=2.0)}),
         control.Beating({"7.1": Usage(gpu_bytes=-1)}),
+        control.Beating({"7.1": Usage(memory_bytes=-1)}),
+        control.Beating({"7.1": Usage(oom_kills=-1)}),
+        control.Beating({}, (DEVICE, DEVICE)),
+        control.Beating({}, (changed(DEVICE, hits=-1),)),
+        control.Beating({}, (changed(DEVICE, used_bytes=1 << 62),)),
+        control.Beating({}, (changed(DEVICE, device_s={"app": nan}),)),
+        control.Beating({}, (changed(DEVICE, residents=(Resident("app", "key", 1),) * 1001),)),
+        control.Wrote(b"no line"),
         control.Changed(changed(NODE, devices=(Device(vgpus=1, name="red\x1b[31m"),))),
         control.Changed(changed(NODE, devices=(Device(vgpus=1),) * 300)),
     ],
@@ -165,6 +178,68 @@ def test_an_agent_that_says_what_cannot_be_is_cut_off(tmp_path, words):
             assert heard.exits == {}
             fake.socket.close()
             await provider.close()
+
+    run(test)
+
+
+def test_devices_of_an_agent_are_shown_as_its_own_and_without_control_characters(tmp_path):
+    async def test():
+        async with world(tmp_path) as made:
+            made.agent("a")
+            provider, heard = made.provider(), Heard()
+            await provider.open(heard)
+            fake = Fake(made)
+            await fake.say(hello())
+            await heard.until(lambda: heard.nodes.get("evil") is not None, "it joins")
+            said = DeviceStatus(node="a", index=0, device="red\x1b[31m", name="n" * 9999, device_s={"two\nlines": 1.0})
+            fake.tell(control.Beating({}, (said,)))
+            await until(lambda: any(each.index == 0 and each.node == "evil" for each in provider.devices))
+            (shown,) = (each for each in provider.devices if each.node == "evil")
+            assert (shown.device, shown.name, dict(shown.device_s)) == ("red [31m", "n" * 100, {"two lines": 1.0})
+            fake.socket.close()
+            await provider.close()
+
+    run(test)
+
+
+def test_a_node_writes_lines_of_its_own_and_not_all_that_there_is_room_for(tmp_path):
+    def line(node: str, text: str) -> bytes:
+        about = {"app": "a", "function": "f", "instance": "1.0", "request": None, "stream": "stdout", "level": None}
+        return lines.pack(lines.Line(t=1.0, node=node, text=text, **about))
+
+    async def test():
+        folder = LogFolder(tmp_path / "logs")
+        receiver = Receiver(folder)
+        receiver.take(b"no line}\n" + line("another", "forged") + b'{"t":"\xff"}\n' + line("evil", "own"), "evil")
+        large = line("evil", "x" * 60_000)
+        for _ in range(1000):  # 60 MB at once
+            receiver.take(large, "evil")
+        receiver.take(line("honest", "heard"), "honest")
+        await receiver.close()
+        kept = [lines.unpack(data) for data in folder.last(lines.Wanted(), 10_000)]
+        assert [(each.node, each.text) for each in kept[:2]] == [("evil", "forged"), ("evil", "own")]
+        assert (kept[-1].node, kept[-1].text) == ("honest", "heard")
+        assert sum(len(each.text) for each in kept) < 5_000_000
+        assert receiver.dropped_bytes > 50_000_000
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    ['"node":"a"', '"node":"evil","request":null,"node":"a"', '"node":"evil","request":null,"\\u006eode":"a"'],
+    ids=["plain", "twice", "escaped"],
+)
+def test_no_way_of_writing_it_makes_a_line_that_of_another_node(tmp_path, keys):
+    about = '"app":"a","function":"f","instance":"1.0"'
+    data = f'{{"t":1.0,{about},{keys},"request":null,"stream":"stdout","level":null,"text":"x"}}\n'.encode()
+
+    async def test():
+        folder = LogFolder(tmp_path / "logs")
+        receiver = Receiver(folder)
+        receiver.take(data, "evil")
+        await receiver.close()
+        assert [lines.unpack(kept).node for kept in folder.last(lines.Wanted(), 10)] == ["evil"]
 
     run(test)
 

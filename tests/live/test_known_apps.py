@@ -57,9 +57,9 @@ def test_what_an_earlier_version_left_is_read(tmp_path, app):
     assert known.find(KnownApp("", str(app))).snapshot.files == {"app.py": APP}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"shop": 1}', '{"generation": "x", "apps": {}}'])
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"shop": 1}', b'{"generation": "x", "apps": {}}', b'{"shop": "\xff"}'])
 def test_what_cannot_be_read_is_said_and_is_not_known(tmp_path, text):
     said = []
-    (tmp_path / "apps.json").write_text(text)
+    (tmp_path / "apps.json").write_bytes(text)
     assert KnownApps(tmp_path, said.append).read() == (0, None)
     assert "what was served before is not known" in said[0]

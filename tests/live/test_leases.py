@@ -510,13 +510,27 @@ def test_nothing_is_left_over_while_it_is_wanted_and_fits(size, members, later_s
         assert missing <= 0 or left < min(least, missing)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, phases=[Phase.generate])
-@given(
+CROWDS = (
     st.sampled_from([1.0, 2.0, 3.0, 8.0]),
     st.lists(st.tuples(WEIGHTS, st.sampled_from([500, 1000])), min_size=2, max_size=5),
     st.integers(1, 40),
 )
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(*CROWDS)
 def test_over_time_each_gets_its_weight_and_none_starves(size, members, run_steps):
+    check_shares_over_time(size, members, run_steps)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(*CROWDS)
+def test_over_time_each_gets_its_weight_and_none_starves_in_many_crowds(size, members, run_steps):
+    check_shares_over_time(size, members, run_steps)
+
+
+def check_shares_over_time(size, members, run_steps):
     """All want everything; a batch runs for `run_steps` hundredths of a second and holds its quantum until it ends."""
     ledger = Ledger([node(size)])
     for id, (weight, least) in enumerate(members):

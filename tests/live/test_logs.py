@@ -1,22 +1,30 @@
 """Lines of functions on disk: bounded, in order, found by what they carry; and what an instance may write."""
 
+import asyncio
+import gc
 import os
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
+from typer.testing import CliRunner
 
 from fairlead.app import App
 from fairlead.app.current import About, ContextError, Run, context, contexts, entered
+from fairlead.cli import app
 from fairlead.engine.live.calling import call
+from fairlead.engine.live.gateway.logs import Followers
+from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.logs import allowance
 from fairlead.engine.live.logs.allowance import Allowance
 from fairlead.engine.live.logs.folder import START, LogFolder, Tail
-from fairlead.engine.live.logs.lines import MOST_TEXT, Line, Wanted, pack, plain, unpack
+from fairlead.engine.live.logs.lines import MOST_TEXT, Line, Wanted, pack, unpack
 from fairlead.engine.live.logs.shared import Present, shared_memory
 from fairlead.engine.live.logs.writer import LineWriter, Owner
+from fairlead.errors import plain
 
 SMALL = 1 << 20
 
@@ -74,6 +82,67 @@ for number in range(2000):
     assert len(folder.last(Wanted(instance="2"), 10_000)) == 2000
 
 
+@pytest.mark.parametrize("letter", ["\u6f22", "\U0001f600", "\x01"], ids=["3-bytes", "4-bytes", "6-bytes"])
+@pytest.mark.parametrize("most_bytes", [32 << 10, 64 << 10, 1 << 18])
+def test_a_line_that_is_longer_than_what_is_read_at_once_holds_up_no_others(tmp_path, letter, most_bytes):
+    folder = LogFolder(tmp_path / "logs")
+    tail = Tail(folder, START)
+    for text in ("first", letter * MOST_TEXT, "last"):
+        folder.append(line(text))
+    seen = b"".join(tail.read(most_bytes) for _ in range(3))
+    assert texts(seen.splitlines()) == ["first", letter * MOST_TEXT, "last"]
+
+
+def test_what_is_no_line_is_passed_over(tmp_path):
+    folder = LogFolder(tmp_path / "logs")
+    tail = Tail(folder, START)
+    folder.append(line("first") + b'{"t":1,"app' + b"no line\n" + b"x" * (3 << 20) + b"\n" + line("last"))
+    data = b"".join(tail.read() for _ in range(10))
+    assert texts(Wanted().among(data)) == ["first", "last"]
+    assert texts(folder.last(Wanted(), 10)) == ["first", "last"]
+
+
+@pytest.mark.parametrize("said", [b"\xff\xff", b'[["\xff"],[]]', b"[[1],[]]", b"[" * 5000, b"{"])
+def test_an_instance_that_writes_nonsense_into_shared_memory_has_no_names(said):
+    descriptor = shared_memory()
+    present = Present(descriptor)
+    present._memory[:8] = (2).to_bytes(4, "little") + len(said).to_bytes(4, "little")
+    present._memory[8 : 8 + len(said)] = said
+    assert present.read() == ((), ())
+    present.close()
+    os.close(descriptor)
+
+
+def test_an_instance_cannot_take_the_shared_memory_from_under_who_reads_it():
+    descriptor = shared_memory()
+    with pytest.raises(PermissionError):
+        os.ftruncate(descriptor, 0)
+    os.close(descriptor)
+
+
+def test_lines_are_found_up_to_a_number_of_bytes(tmp_path):
+    folder = LogFolder(tmp_path / "logs")
+    for number in range(1000):
+        folder.append(line(f"{number} {'x' * 16_000}"))
+    found = folder.last(Wanted(), 10_000)
+    assert 7 << 20 < sum(map(len, found)) <= 8 << 20
+    assert texts(found)[-1].startswith("999 ")
+
+
+def test_few_clients_search_the_lines_at_once_and_the_others_come_again(tmp_path):
+    folder = LogFolder(tmp_path / "logs")
+    folder.append(line("one"))
+
+    async def ask() -> list[object]:
+        followers = Followers(folder, 8)
+        return await asyncio.gather(*(followers.last(Wanted(), 10) for _ in range(40)), return_exceptions=True)
+
+    answers = asyncio.run(ask())
+    refused = [each for each in answers if isinstance(each, Problem)]
+    assert [texts(each.splitlines()) for each in answers if isinstance(each, bytes)] == [["one"]] * 18
+    assert {(each.status, each.code) for each in refused} == {(429, "too_many_followers")}
+
+
 def test_lines_are_found_by_what_they_carry(tmp_path):
     folder = LogFolder(tmp_path)
     folder.append(line("one", request="a-1-1", t=1.0))
@@ -90,6 +159,24 @@ def test_lines_are_found_by_what_they_carry(tmp_path):
     assert texts(folder.last(Wanted(), 2)) == ["a-1-1 in its text only", "late"]
     folder.append(b'{"t": torn by a full disk\nand more\n')
     assert texts(folder.last(Wanted(since=time.time() - 500), 10)) == ["late"]
+
+
+def owner(folder, most_bytes=SMALL):
+    return Owner(folder=str(folder), most_bytes=most_bytes, app="a", function="f", instance="1.0", node="n")
+
+
+def test_a_record_with_what_is_no_text_is_kept(tmp_path):
+    LineWriter(owner(tmp_path)).write("log", "INFO", "a file named \udcff", "a-1-1")
+    assert texts(LogFolder(tmp_path).last(Wanted(request="a-1-1"), 10)) == ["a file named \\udcff"]
+
+
+def test_a_writer_of_an_instance_that_has_ended_leaves_nothing(tmp_path):
+    writer = LineWriter(owner(tmp_path))
+    writer.close()
+    left = weakref.ref(writer)
+    del writer
+    gc.collect()
+    assert left() is None
 
 
 def test_a_needle_is_found_over_the_edges_of_blocks(tmp_path):
@@ -135,8 +222,7 @@ def test_an_allowance_is_a_burst_then_a_rate_and_counts_the_rest(monkeypatch):
 
 
 def test_a_writer_says_how_much_it_dropped_and_cuts_what_is_too_long(tmp_path):
-    owner = Owner(folder=str(tmp_path), most_bytes=SMALL * 64, app="a", function="f", instance="1.0", node="n")
-    writer = LineWriter(owner)
+    writer = LineWriter(owner(tmp_path, SMALL * 64))
     writer.write("stdout", None, "y" * (MOST_TEXT + 5))
     for number in range(6000):
         writer.write("stdout", None, str(number), "a-1-1")
@@ -150,8 +236,7 @@ def test_a_writer_says_how_much_it_dropped_and_cuts_what_is_too_long(tmp_path):
 
 def test_a_disk_that_takes_nothing_ends_nothing(tmp_path):
     (tmp_path / "logs").write_text("a file where the folder should be")
-    owner = Owner(folder=str(tmp_path / "logs"), most_bytes=SMALL, app="a", function="f", instance="1.0", node="n")
-    writer = LineWriter(owner)
+    writer = LineWriter(owner(tmp_path / "logs"))
     writer.write("stdout", None, "lost")
     (tmp_path / "logs").unlink()
     writer.close()
@@ -163,14 +248,16 @@ def test_what_an_instance_runs_is_seen_whole_or_not_at_all():
     memory = shared_memory()
     here, there = Present(memory), Present(memory)
     assert there.read() == ((), ())
-    here.show(["a", "b"], ["c"])
+    here.show([About("a"), About("b", run="c")])
     assert there.read() == (("a", "b"), ("c",))
+    here.clear()
+    assert there.read() == ((), ())
     over = threading.Event()
 
     def change():
         while not over.is_set():
             for size in (1, 40, 400):
-                here.show([f"{size}-{n}" for n in range(size)])
+                here.show([About(f"{size}-{n}") for n in range(size)])
 
     thread = threading.Thread(target=change)
     thread.start()
@@ -179,7 +266,7 @@ def test_what_an_instance_runs_is_seen_whole_or_not_at_all():
         assert not ids or {id.split("-")[0] for id in ids} == {str(len(ids))}
     over.set()
     thread.join()
-    here.show(["x" * 100_000])  # does not fit
+    here.show([About("x" * 100_000)])  # does not fit
     assert there.read() == ((), ())
     os.close(memory)
 
@@ -230,3 +317,12 @@ def test_outside_of_a_run_the_error_says_what_to_do():
             ask()
     with entered(Run("shop", ["w/s"], ())), pytest.raises(ContextError):  # a warm-up
         contexts()
+
+
+@pytest.mark.parametrize("said", ["\x1b[2Jgone", "\u009b2Jgone", "\u202egone", "\U000e0001gone", "f\u00fcr \u6f22"])
+def test_fairlead_logs_shows_nothing_that_controls_a_terminal(tmp_path, said):
+    folder = LogFolder(tmp_path / "logs")
+    folder.append(line(said))
+    shown = [CliRunner().invoke(app, ["logs", "--state", str(tmp_path), *more]).output for more in ([], ["--json"])]
+    assert all(text.replace("\n", "").isprintable() for text in shown)
+    assert unpack(shown[1].encode()).text == said

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
 APP = """
-import contextvars, logging, signal, subprocess, threading
+import contextvars, fcntl, logging, signal, struct, subprocess, termios, threading
 import fairlead
 
 logging.basicConfig(level="INFO", format="%(name)s: %(message)s")
@@ -35,6 +35,8 @@ def speak(x):
     sys.stderr.write(" line")
     logging.getLogger("shop").info("logged %s", x)
     subprocess.run(["echo", f"from a child {x}"], check=True)
+    while struct.unpack("i", fcntl.ioctl(1, termios.FIONREAD, bytes(4)))[0]:
+        time.sleep(0.001)  # until it was read: longer than Fairlead would wait on a busy machine
     known = threading.Thread(target=contextvars.copy_context().run, args=(print, "from a thread", x))
     known.start()
     known.join()

@@ -4,6 +4,8 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
+
 from fairlead.app.manifest import Manifest
 from fairlead.app.snapshot import Snapshot
 from fairlead.engine.live.reloading import reload_on_change
@@ -16,7 +18,7 @@ class Apps:
     def __init__(self, *names: str, folder: Path) -> None:
         self.folder, self.names = folder, names
         self.deployed: list[Path] = []
-        self.is_broken = False
+        self.fault: Exception | None = None
         self.looks = 0
 
     def snapshots(self) -> tuple[Snapshot, ...]:
@@ -27,8 +29,8 @@ class Apps:
     async def deploy(self, path: Path, *, replace: bool = False) -> None:
         assert replace
         self.deployed.append(path)
-        if self.is_broken:
-            raise ConfigError("app.py", [Fault("line 1", "is no Python.")])
+        if self.fault is not None:
+            raise self.fault
 
 
 def change(path: Path, text: str) -> None:
@@ -82,10 +84,22 @@ def test_a_module_that_joins_with_a_deployment_is_no_further_change(tmp_path):
     assert len(host.deployed) == 1
 
 
-def test_a_version_that_cannot_start_is_tried_once_and_the_next_one_again(tmp_path):
+@pytest.mark.parametrize(
+    "fault",
+    [ConfigError("app.py", [Fault("line 1", "is no Python.")]), OSError(28, "No space left on device")],
+    ids=["app", "disk"],
+)
+def test_a_version_that_cannot_start_is_tried_once_and_the_next_one_again(tmp_path, fault):
     (tmp_path / "app.py").write_text("")
     host = Apps("app.py", folder=tmp_path)
-    host.is_broken = True
-    said = watch(host, lambda: change(tmp_path / "app.py", "("), lambda: None)
-    assert len(host.deployed) == 1
-    assert "the former one still is" in said[-1]
+    host.fault = fault
+
+    def mend() -> None:
+        assert len(host.deployed) == 1
+        host.fault = None
+        change(tmp_path / "app.py", "x = 1")
+
+    said = watch(host, lambda: change(tmp_path / "app.py", "("), lambda: None, mend, lambda: None)
+    assert len(host.deployed) == 2
+    assert "the former one still is" in said[1]
+    assert said[-1] == "shop: the new version is served"

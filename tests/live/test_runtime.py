@@ -432,3 +432,21 @@ def test_a_node_that_the_app_was_not_deployed_for_is_left_alone(policy, kind, sp
             assert any("was not deployed for" in line for line in app.log)
 
     run(test)
+
+
+def test_a_glance_looks_at_the_cpu_time_of_a_few_instances_at_a_time_in_turn():
+    source = """
+        @app.function(vcpus=1)
+        def work(x): sleep(1)
+        app.workflow("work", work)
+    """
+
+    async def test():
+        async with served(source, nodes=(Node(name="n", kind="n", vcpus=3, memory_gb=8),)) as app:
+            await asyncio.gather(*(app.call("work", None) for _ in range(3)))
+            assert len(app.keys("work")) == 3
+            seen = [app.runtime.cpu_s(most=1)["work"] for _ in range(4)]
+            assert seen == pytest.approx([1, 2, 3, 3], abs=0.1)
+            assert app.runtime.cpu_s() == pytest.approx({"work": 3}, abs=0.1)
+
+    run(test)

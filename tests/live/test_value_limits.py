@@ -4,11 +4,12 @@ import asyncio
 import json
 import os
 
+import numpy as np
 import pytest
 from serving import TOKEN, kill, serving, wait_for, write_app
 
 from fairlead.engine.live.journal import Accept, Journal
-from fairlead.engine.live.values import encode
+from fairlead.engine.live.values import decode, encode
 
 SECRET = "a-secret-that-signs-callbacks"
 
@@ -230,3 +231,11 @@ def test_a_gateway_that_was_started_again_has_its_token_still(world):
     assert world.call("same", 1, timeout_s=60).json["output"] == 1
     assert world.ask("GET", "/v1/apps", headers={"authorization": "Bearer wrong"}).status == 401
     assert TOKEN not in "".join(world.call("look", "parents").json["output"])
+
+
+def test_an_array_without_elements_stands_for_a_bounded_number_of_lists():
+    for shape in ((0, 10**9), (1000, 0), (3, 0, 5), (0,)):
+        assert decode(encode(np.zeros(shape))).shape == shape
+    for shape in ((10**9, 0), (10**6, 10**6, 0)):  # no bytes, and a billion lists as JSON
+        with pytest.raises(ValueError, match="stands for more than 100000 empty lists"):
+            decode(encode(np.zeros(shape)))

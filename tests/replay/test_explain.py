@@ -1,8 +1,10 @@
 """The story of a request: every number of it can be checked by hand."""
 
+import dataclasses
 import json
 from math import inf
 
+import polars as pl
 import pytest
 from logged_runs import log_run
 
@@ -139,3 +141,12 @@ def test_no_deadline_is_told_as_none(tmp_path):
     story = story_of(log_run(there, tmp_path / "run"), 0)
     assert story.deadline == inf
     assert "It came at 0.000 s. Nothing else was open." in " ".join(in_words(story))
+
+
+def test_a_reason_does_not_control_the_terminal(tmp_path, capsys):
+    run = simulate(LINE, "fifo")
+    said = pl.lit("gone\x1b]0;title\x07 \u009b2J").alias("reason")
+    write_run(dataclasses.replace(run, requests=run.requests.with_columns(said)), tmp_path / "run")
+    explain("2", run=tmp_path / "run", json_to=None)
+    told = capsys.readouterr().out
+    assert "Why: gone\ufffd]0;title\ufffd \ufffd2J." in told

@@ -67,7 +67,7 @@ def _mmc(servers, load, *marks):
         _mmc(1, 0.8),
         _mmc(1, 0.95, pytest.mark.slow),
         _mmc(2, 0.5),
-        _mmc(2, 0.8),
+        _mmc(2, 0.8, pytest.mark.slow),
         _mmc(2, 0.95, pytest.mark.slow),
         _mmc(8, 0.5, pytest.mark.slow),
         _mmc(8, 0.8, pytest.mark.slow),

@@ -464,6 +464,10 @@ def test_a_stage_that_is_neither_list_nor_mapping():
             {"process": "closed-loop", "users": 3, "think_s": 1, "think": "constant"},
             ClosedLoop("main", 3, 1.0, "constant"),
         ),
+        (
+            {"process": "closed-loop", "users": 1, "think_s": 1, "from_s": 2, "until_s": 5},
+            ClosedLoop("main", 1, 1.0, from_s=2.0, until_s=5.0),
+        ),
         ({"process": "poisson", "rate_rps": 2, "from_s": 3}, Window("main", Poisson("main", 2.0), 3.0)),
         ({"process": "list", "at": [1], "until_s": 4}, Window("main", Listed("main", (1.0,)), 0.0, 4.0)),
     ],
@@ -491,9 +495,9 @@ def test_processes(entry, expected):
         ({"process": "poisson", "rate_rps": 1, "from_s": -1}, "from_s", "must be finite and not negative; got -1.0."),
         ({"process": "poisson", "rate_rps": 1, "until_s": "noon"}, "until_s", "must be a number; got the text"),
         (
-            {"process": "closed-loop", "users": 1, "think_s": 1, "until_s": 5},
+            {"process": "closed-loop", "users": 1, "think_s": 1, "from_s": 6, "until_s": 5},
             "until_s",
-            "cannot be given for a closed loop",
+            "must be above from_s",
         ),
     ],
 )

@@ -119,6 +119,7 @@ class App:
         self._workflows: dict[str, AppWorkflow] = {}
         self._nodes: dict[str, NodeSpec] = {}
         self._stages: dict[str, BoundStage] = {}  # by "workflow/stage"
+        self._binds = False  # whether any of them takes more than its argument
         for each in nodes:
             if not isinstance(each, NodeSpec):
                 raise ValueError(f"nodes must be made by app.node(...) or NodeSpec(...); got {each!r}.")
@@ -462,6 +463,10 @@ class App:
         known = [each.name for each in self._workflows[name].spec.stages]
         raise UnknownNameError(f"stage of workflow {name!r}", stage, known)
 
+    def bindings(self, keys: Iterable[str]) -> Sequence[tuple[str, ...]]:
+        """The further parameters that each of these stages binds; empty where no stage of the app binds any."""
+        return [self.stage(key).using for key in keys] if self._binds else ()
+
     def _bind(self, workflow: AppWorkflow) -> None:
         spec = workflow.spec
         for stage in (*spec.stages, *(spec.unfused.stages if spec.unfused is not None else ())):
@@ -474,6 +479,7 @@ class App:
                 choose=_nothing_to_choose if switch is None else switch.choose,
                 using=tuple(stage.using),
             )
+            self._binds |= bool(stage.using)
 
 
 def _nothing_to_choose(output: object) -> None:

@@ -71,7 +71,7 @@ def take_snapshot(path: str | Path, timeout_s: float = 60.0) -> Snapshot:
             _end(child)
         try:
             reply = msgspec.json.decode(out, type=_Reply)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             reply = _Reply()
         if reply.refusal is not None:
             raise ConfigError(reply.refusal.source, [Fault(*fault) for fault in reply.refusal.faults])

@@ -116,6 +116,8 @@ def read_constants(file: Path, shown: str) -> dict[str, Array]:
         raise ValueError(f"constants {shown!r} cannot be read: {error.strerror}.") from None
     except SafetensorError as error:
         raise ValueError(f"constants {shown!r} is no safetensors file: {error}.") from None
+    except KeyError as error:  # a type of elements that NumPy does not have
+        raise ValueError(f"constants {shown!r} has elements of type {error}: convert them to one of NumPy.") from None
     return values
 
 

@@ -60,11 +60,15 @@ def is_snapshot(path: Path) -> bool:
 def read_snapshot(path: Path) -> Snapshot:
     """The snapshot in a file. Raises `ConfigError`."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Snapshot)
+        snapshot = msgspec.json.decode(path.read_bytes(), type=Snapshot)
     except OSError as error:
         raise ConfigError(str(path), [Fault("", f"cannot be read: {error.strerror or error}.")]) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), [Fault("", f"is not a snapshot that this version can read: {error}.")]) from None
+    outside = [name for name in snapshot.data if Path(name).is_absolute() or ".." in Path(name).parts]
+    if outside:
+        raise ConfigError(str(path), [Fault("data", f"must be files below the app's folder; got {outside[0]!r}.")])
+    return snapshot
 
 
 def keep_snapshot(folder: Path, snapshot: Snapshot) -> Path:

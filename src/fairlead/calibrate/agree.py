@@ -92,6 +92,11 @@ def _decision_s(scenario: Scenario, host: Host, rehearsal: Rehearsal, policy: st
     decided: list[tuple[int, float]] = []
     for load in [load for load in rehearsal.loads if load.policy == POLICY][1:]:
         decided += _simulated(scenario, host, rehearsal, load, policy)[1]
+    return decision_line(decided)
+
+
+def decision_line(decided: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """What a decision takes, and what each waiting invocation adds to it: a straight line through what was timed."""
     if not decided:
         return 0.0, 0.0
     waiting, times = np.array(decided, dtype=np.float64).T
@@ -242,5 +247,6 @@ def _alone_s(scenario: Scenario, runs: Runs) -> float:
         (each.batch, profile.latency_s(each, node.kind)) for each in profile.configurations if each.vcpus == vcpus
     )
     sizes, times = zip(*known, strict=True)
-    hop_s = 0.0 if scenario.host is None else scenario.host.way_to_s(node.name, node.kind)
+    is_kernel = bool(scenario.functions[runs.function].buffers)
+    hop_s = 0.0 if scenario.host is None else scenario.host.way_to_s(node.name, node.kind, is_kernel=is_kernel)
     return max(0.0, float(np.interp(runs.size, sizes, times)) * profile.bias - hop_s)

@@ -29,9 +29,12 @@ class Gateway:
 
     def cpu_s(self) -> float:
         """CPU time of all threads so far, to the microsecond."""
-        return (
-            sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{self.pid}/task").glob("*/schedstat")) / 1e9
-        )
+        return process_cpu_s(self.pid)
+
+
+def process_cpu_s(pid: int) -> float:
+    """CPU time of all threads of a process so far, to the microsecond."""
+    return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from fairlead.cli.machines import manifest_of
 from fairlead.errors import ConfigError, Fault, UnknownPolicyError
 from fairlead.policy import admit, is_address, policy_class, policy_faults, role
 from fairlead.profile.host import MachineProfile
-from fairlead.workload import PolicyChoice, Scenario, load_scenario, scenario_points, shipped_scenarios
+from fairlead.workload import PolicyChoice, Scenario, load_scenario, scenario_points, shipped_names, shipped_scenarios
 from fairlead.workload.parse import Document
 
 NO_SCALER = "none"
@@ -81,7 +81,7 @@ def open_source(source: str, machine: MachineProfile | None = None, *, is_served
     """
     path, _ = split_address(source)
     if path.suffix != ".py":
-        if path.is_dir() and source not in shipped_scenarios():
+        if path.is_dir() and source not in shipped_names():
             raise no_app_in(path)
         _check_is_no_stem(source)
         return source
@@ -141,7 +141,7 @@ def _choose(
 
 
 def _check_is_no_stem(source: str) -> None:
-    if Path(source).exists() or source in shipped_scenarios():
+    if Path(source).exists() or source in shipped_names():
         return
     for suffix in (".yaml", ".yml"):
         if Path(source + suffix).is_file():

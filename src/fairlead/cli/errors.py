@@ -3,14 +3,22 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from typing import ParamSpec
 
 import typer
 
-from fairlead.errors import ConfigError, FairleadError, MissingExtraError, PolicyError, UncoveredError, UnknownNameError
+from fairlead.errors import (
+    ConfigError,
+    FairleadError,
+    MissingExtraError,
+    PolicyError,
+    UncoveredError,
+    UnknownNameError,
+    plain,
+)
 
 FAILED = 1
 WRONG_USE = 2
@@ -57,14 +65,14 @@ def show_failure(failure: Failure) -> None:
     """Print the message, and the traceback or how to get it."""
     if os.environ.get(TRACEBACK):
         typer.echo(failure.traceback, err=True, nl=False)
-    typer.echo(f"Error: {failure.message}", err=True)
+    typer.echo(f"Error: {plain(failure.message)}", err=True)
     if failure.is_fault and not os.environ.get(TRACEBACK):
         typer.echo(f"Set {TRACEBACK}=1 to see where it was raised.", err=True)
 
 
 def warn(message: str) -> None:
     """Print a warning, which leaves the exit code as it is."""
-    typer.echo(f"Warning: {message}", err=True)
+    typer.echo(f"Warning: {plain(message)}", err=True)
 
 
 def guarded(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
@@ -84,11 +92,21 @@ def guarded(command: Callable[Arguments, None]) -> Callable[Arguments, None]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered has to go somewhere at exit
             raise typer.Exit(FAILED) from None
         except Exception as error:
-            failure = Failure.of(error)
+            is_of_text = isinstance(error, UnicodeError)
+            failure = Failure.of((_of_texts(kwargs.values()) if is_of_text else None) or error)
             show_failure(failure)
             raise typer.Exit(failure.code) from None
 
     return run
+
+
+def _of_texts(values: Iterable[object]) -> UsageError | None:
+    """The error about texts of the command line that are no UTF-8; None where all of them are. Paths may be any."""
+    for value in values:
+        for text in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(text, str) and any("\udc80" <= letter <= "\udcff" for letter in text):
+                return UsageError(f"{text!r} is no text in UTF-8.")
+    return None
 
 
 def _first_line(error: Exception) -> str:

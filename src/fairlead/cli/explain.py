@@ -14,7 +14,7 @@ import typer
 from fairlead.cli.errors import UsageError
 from fairlead.cli.gateways import STATE, state_folders
 from fairlead.cli.outputs import check_files, write_json
-from fairlead.errors import ConfigError, Fault
+from fairlead.errors import ConfigError, Fault, plain
 from fairlead.report.explain import in_words
 from fairlead.report.live import is_run, read_any_run
 from fairlead.report.metrics import json_values
@@ -60,7 +60,7 @@ def explain(
     states = [] if run is not None and number is not None else state_folders(state, url, cacert)
     if number is None:
         account, ran_as = _from_journal(request, states)
-        typer.echo(account)
+        typer.echo(plain(account))
         app, generation, number = _parse(ran_as or "")
         if number is None:  # it never ran, or not yet
             return
@@ -71,7 +71,7 @@ def explain(
     if json_to != "-":
         for paragraph in in_words(story):
             indent = " " * (len(paragraph) - len(paragraph.lstrip()) + 2)
-            typer.echo(fill(paragraph, _WIDTH, subsequent_indent=indent, break_on_hyphens=False))
+            typer.echo(fill(plain(paragraph), _WIDTH, subsequent_indent=indent, break_on_hyphens=False))
         typer.echo(f"Run: {folder}")
 
 

@@ -27,11 +27,10 @@ from fairlead.league.plan import (
     file_entrant,
     full_scenarios,
     shipped_entrant,
-    shipped_names,
     unregistered,
 )
 from fairlead.league.workers import cores
-from fairlead.workload import load_scenario
+from fairlead.workload import load_scenario, shipped_names
 
 
 def league(

@@ -1,5 +1,6 @@
 """`fairlead logs`: what functions wrote, from a gateway or, once it has ended, from its state folder."""
 
+import json
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,8 @@ from fairlead.app.units import seconds
 from fairlead.cli.errors import UsageError
 from fairlead.cli.gateways import find_gateway, state_folders
 from fairlead.engine.live.logs.folder import LOGS, LogFolder
-from fairlead.engine.live.logs.lines import Line, Names, Wanted, plain, unpack
+from fairlead.engine.live.logs.lines import Line, Names, Wanted, unpack
+from fairlead.errors import plain
 
 _PATH = "/v1/logs"
 
@@ -82,7 +84,14 @@ def _show(lines: Iterable[bytes], *, is_json: bool) -> None:
         line = unpack(data)
         if line is None:
             continue  # an empty line says that the connection is alive
-        typer.echo(data.decode() if is_json else in_words(line))
+        typer.echo(_escaped(data.decode()) if is_json else in_words(line))
+
+
+def _escaped(text: str) -> str:
+    """The same JSON, with what could control a terminal escaped: it stands in strings only."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def in_words(line: Line) -> str:

@@ -134,9 +134,9 @@ class AsyncClient:
             return await handle._answer(began, began + allowed_s, deadline_s)
         headers = _trace(traceparent)
         if isinstance(input, bytes | bytearray | memoryview):
-            path, data, kind = f"/function/{quote(name)}", bytes(input), RAW
+            path, data, kind = f"/function/{quote(name, safe='')}", bytes(input), RAW
         else:
-            path, kind = f"/v1/workflows/{quote(name)}", JSON
+            path, kind = f"/v1/workflows/{quote(name, safe='')}", JSON
             data = to_json({"input": input} if budget_usd is None else {"input": input, "budget_usd": budget_usd})
         sent = Sending(self._gateway, name, deadline_s, is_repeatable=idempotent)
         reply = await sent.exchange("POST", path, {**headers, "Content-Type": kind}, data)
@@ -172,7 +172,7 @@ class AsyncClient:
         name = _full(workflow, app)
         data, headers = raw_body(tensors_of(inputs))
         sent = Sending(self._gateway, name, seconds_or_none(deadline, "deadline"), is_repeatable=idempotent)
-        path = f"/v2/models/{quote(name)}/infer"
+        path = f"/v2/models/{quote(name, safe='')}/infer"
         reply = await sent.exchange("POST", path, {**_trace(traceparent), **headers}, data)
         try:
             output = output_of(reply)
@@ -202,11 +202,11 @@ class AsyncClient:
         name, deadline_s = _full(workflow, app), seconds_or_none(deadline, "deadline")
         headers = {**_trace(traceparent), "Idempotency-Key": _key(idempotency_key)}
         if isinstance(input, bytes | bytearray | memoryview):
-            path, data, kind = f"/async-function/{quote(name)}", bytes(input), RAW
+            path, data, kind = f"/async-function/{quote(name, safe='')}", bytes(input), RAW
             headers |= {} if callback_url is None else {"X-Callback-Url": _header("callback_url", callback_url)}
         else:
             given = {"input": input, "budget_usd": budget_usd, "callback_url": callback_url}
-            path, kind = f"/v1/workflows/{quote(name)}/async", JSON
+            path, kind = f"/v1/workflows/{quote(name, safe='')}/async", JSON
             data = to_json({key: value for key, value in given.items() if key == "input" or value is not None})
         sent = Sending(self._gateway, name, deadline_s, is_repeatable=True)
         reply = await sent.exchange("POST", path, {**headers, "Content-Type": kind}, data)

@@ -13,6 +13,8 @@ from fairlead.client.target import Target
 MAX_BYTES = 256 << 20
 """Of one answer; a gateway's own limit is far below."""
 
+_MOST_HEAD = 64 << 10  # bytes of headers of one answer
+
 _IDLE_LIMIT_S = 30.0  # a gateway closes a connection after 75 s without a request: never use one just then
 
 
@@ -36,6 +38,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
+        self._head_bytes = 0
         self._body = bytearray()
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[Reply] | None = None
@@ -70,6 +73,10 @@ class _Connection(asyncio.Protocol):
             self._fail(f"the answer is no HTTP: {error}")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > _MOST_HEAD:
+            self._fail(f"the headers of the answer have more than {_MOST_HEAD >> 10} KB")
+            return
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
@@ -80,7 +87,7 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
         reply = Reply(status, self._headers, bytes(self._body))
-        self._headers, self._body = {}, bytearray()
+        self._headers, self._body, self._head_bytes = {}, bytearray(), 0
         if status < 200:  # an interim answer: the real one follows
             return
         if not self._parser.should_keep_alive() or self._waiting is None:
@@ -98,11 +105,17 @@ class _Connection(asyncio.Protocol):
 
 
 class Pool:
-    """Up to `most` connections to one place; a request beyond that waits for one to be free."""
+    """Up to `most` connections to one place; a request beyond that waits for one to be free.
+
+    Connections belong to the event loop that they were made on: on another one, as after a second `asyncio.run`, the
+    pool begins anew.
+    """
 
     def __init__(self, target: Target, tls: ssl.SSLContext | None, most: int) -> None:
         self._target = target
         self._tls = tls
+        self._most = most
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._places = asyncio.Semaphore(most)
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
@@ -110,6 +123,7 @@ class Pool:
 
     async def send(self, data: bytes) -> Reply:
         """One request, one answer. Raises `UnsentError`, `BrokenError`, `ssl.SSLError`."""
+        self._settle(asyncio.get_running_loop())
         async with self._places:
             if self._is_closed:
                 raise RuntimeError("this client is closed.")
@@ -124,10 +138,19 @@ class Pool:
                 self._idle.append(connection)
             return reply
 
+    def _settle(self, loop: asyncio.AbstractEventLoop) -> None:
+        if loop is self._loop:
+            return
+        if self._loop is not None and not self._loop.is_closed() and self._open:
+            raise RuntimeError("this client is used by another event loop; make one for each.")
+        self._loop, self._places = loop, asyncio.Semaphore(self._most)
+        self._idle, self._open = [], set()
+
     def close(self) -> None:
         """Hang up."""
         self._is_closed = True
-        for connection in self._open:
+        is_there = self._loop is not None and not self._loop.is_closed()
+        for connection in self._open if is_there else ():
             connection.close()
         self._open.clear()
         self._idle.clear()

@@ -11,10 +11,12 @@ CallError
 """
 
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from time import time
 
 import msgspec
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, plain
 
 NEVER_RAN = frozenset(
     (
@@ -147,13 +149,13 @@ def error_of(status: int, headers: Mapping[str, str], body: bytes, workflow: str
         return _strange(status, workflow)
     kind = _BY_CODE.get(said.code or "") or _BY_STATUS.get(status) or InvalidCallError
     message = said.message or f"the gateway answered {status}."
-    error = kind(message, workflow=workflow, status=status, code=said.code, reason=said.reason, id=said.id)
+    error = kind(plain(message), workflow=workflow, status=status, code=said.code, reason=said.reason, id=said.id)
     if isinstance(error, RefusedError | CancelledCallError):
         error.retry_after_s = retry_after_s(headers)
     elif isinstance(error, FailedError):
         error.traceback = said.traceback
         if said.traceback:
-            error.add_note(said.traceback)
+            error.add_note(plain(said.traceback))
     elif isinstance(error, UnauthorizedError) and status == 401:
         error.add_note("Give the gateway's token: Client(url, token=...), or set FAIRLEAD_TOKEN.")
     return error
@@ -174,7 +176,11 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         text = headers.get(name, "")
         if text.isascii() and text.isdigit() and len(text) < 10:
             return int(text) * unit_s
-    return None
+    try:  # proxies may give an instant
+        when = parsedate_to_datetime(headers.get("retry-after", ""))
+    except (ValueError, OverflowError):
+        return None
+    return None if when.tzinfo is None else max(0.0, when.timestamp() - time())
 
 
 def _strange(status: int, workflow: str | None) -> CallError:

@@ -3,14 +3,15 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import polars as pl
 
+from fairlead.calibrate.serving import process_cpu_s
 from fairlead.errors import FairleadError
 from fairlead.experiments.kaas_clients import Model, clients_of
 from fairlead.experiments.kaas_live.app import CLIENTS, MODELS
@@ -20,6 +21,22 @@ from fairlead.report.live import read_live_run
 
 _APP = Path(__file__).with_name("kaas_live") / "app.py"
 _ANSWER_LIMIT_S = 120.0
+_EXECUTOR = b"fairlead.kaas.worker"
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """CPU time in seconds: of the gateway, of the executors of all devices, and of the clients."""
+
+    gateway_s: float = 0.0
+    devices_s: float = 0.0
+    client_s: float = 0.0
+
+    def __add__(self, other: "Cpu") -> "Cpu":
+        return Cpu(self.gateway_s + other.gateway_s, self.devices_s + other.devices_s, self.client_s + other.client_s)
+
+    def __sub__(self, other: "Cpu") -> "Cpu":
+        return self + Cpu(-other.gateway_s, -other.devices_s, -other.client_s)
 
 
 @dataclass(frozen=True)
@@ -29,6 +46,7 @@ class Span:
     begin: float
     end: float
     latency_s: Mapping[str, Sequence[float]]  # by client
+    cpu: Cpu = Cpu()
 
     @property
     def all_s(self) -> list[float]:
@@ -60,7 +78,7 @@ def served_clients(
     folder.mkdir(parents=True, exist_ok=True)
     bodies = {name: _body(example.inputs) for name, example in clients_of(models, count).items()}
     with serving(_APP, folder / "state", options, environment) as address:
-        yield Asker(address, bodies)
+        yield Asker(address, bodies, int(json.loads((folder / "state" / "gateway.json").read_bytes())["pid"]))
 
 
 def _body(inputs: Mapping[str, Any]) -> bytes:
@@ -69,10 +87,11 @@ def _body(inputs: Mapping[str, Any]) -> bytes:
 
 
 class Asker:
-    """Asks a served app, each client over connections of its own."""
+    """Asks a served app, each client over connections of its own. The gateway has this process id."""
 
-    def __init__(self, address: str, bodies: Mapping[str, bytes]) -> None:
+    def __init__(self, address: str, bodies: Mapping[str, bytes], gateway: int) -> None:
         self._address = address
+        self._gateway = gateway
         self.clients = tuple(bodies)
         self._requests = {
             name: b"POST /v1/workflows/%s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -128,9 +147,22 @@ class Asker:
     def _timed(self, ask: Callable[[], Awaitable[list[tuple[str, float]]]]) -> Span:
         begin = status_of(self._address).uptime_s
         found: dict[str, list[float]] = {}
+        before = self._cpu()
         for client, took_s in asyncio.run(_limited(ask)):
             found.setdefault(client, []).append(took_s)
-        return Span(begin, status_of(self._address).uptime_s, found)
+        return Span(begin, status_of(self._address).uptime_s, found, self._cpu() - before)
+
+    def _cpu(self) -> Cpu:
+        """What gateway, executors and this process have used so far."""
+        executors = [pid for pid in _children(self._gateway) if _EXECUTOR in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return Cpu(process_cpu_s(self._gateway), sum(map(process_cpu_s, executors)), process_time())
+
+
+def _children(parent: int) -> Iterator[int]:
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):  # it has ended meanwhile
+            if f"\nPPid:\t{parent}\n" in status.read_text():
+                yield int(status.parent.name)
 
 
 async def _limited(ask: Callable[[], Awaitable[list[tuple[str, float]]]]) -> list[tuple[str, float]]:
@@ -197,23 +229,3 @@ def memory_figures(recording: Recording, begin: float, end: float) -> dict[str, 
         "hit_share": 1 - runs.filter(pl.col("cold_s") > 0).height / count,
         "evictions_per_run": gone.height / count,
     }
-
-
-def profile_of(recording: Recording, loads: Span, runs: Span) -> dict[str, float]:
-    """What a simulation of the clients needs: how long a load, a run, and the way to and from the gateway take."""
-    done = recording.invocations.filter(pl.col("outcome") == "done")
-    cold = done.filter(pl.col("start").is_between(loads.begin, loads.end) & (pl.col("cold_s") > 0))
-    warm = done.filter(pl.col("start").is_between(runs.begin, runs.end) & (pl.col("cold_s") == 0))
-    served_s = float(warm.select((pl.col("end") - pl.col("ready")).median()).item())
-    latencies = sorted(runs.all_s)
-    return {
-        "load_s": float(cold["cold_s"].median()),  # type: ignore[arg-type]
-        "run_s": float(warm.select((pl.col("end") - pl.col("start")).median()).item()),
-        "spread": float(warm.select(_quartiles_apart(pl.col("end") - pl.col("start"))).item()),
-        "way_s": max(0.0, latencies[len(latencies) // 2] - served_s),
-    }
-
-
-def _quartiles_apart(times: pl.Expr) -> pl.Expr:
-    """The standard deviation of a normal distribution with these quartiles: outliers say nothing of the noise."""
-    return (times.quantile(0.75) - times.quantile(0.25)) / 1.349

@@ -49,6 +49,8 @@ def export_graph(
     for each, array in inputs.items():
         if str(array.dtype) not in ITEM_BYTES:
             raise ExportError(f"Input {each!r} has elements of type {array.dtype}, which a graph cannot have.")
+        if not array.size:
+            raise ExportError(f"Input {each!r} has the shape {list(array.shape)}, which has no elements.")
     grad = open_tinygrad()
     from tinygrad.engine.jit import JitError as jit_error  # noqa: N813, PLC0415 - an optional library
 

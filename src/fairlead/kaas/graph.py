@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from hashlib import blake2b
 from math import prod
+from typing import Annotated
 from typing import Literal as OneOf
 
 import msgspec
@@ -23,6 +24,8 @@ ElementType = OneOf[
 ]
 LiteralType = OneOf["int32", "uint32", "int64", "uint64", "float32", "float64"]
 Lifetime = OneOf["request", "cached"]
+Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""JSON has whole numbers of any length, whose products could not even be shown."""
 
 ITEM_BYTES: dict[str, int] = {
     "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "int32": 4, "uint32": 4, "float32": 4, "int64": 8,
@@ -60,8 +63,8 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: str
     source: str | None = None
     reference: str | None = None
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
+    grid: tuple[Whole, ...]
+    block: tuple[Whole, ...]
     literals: tuple[Literal, ...] = ()
     arguments: tuple[Argument, ...]
 
@@ -75,9 +78,9 @@ class Buffer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: str
     kind: BufferKind
     type: ElementType = "float32"
-    shape: tuple[int, ...]
+    shape: tuple[Whole, ...]
     key: str | None = None
-    offset: int = 0
+    offset: Whole = 0
     lifetime: Lifetime | None = None
 
     @property
@@ -104,9 +107,9 @@ class Buffer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Graph(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
     """Kernels in order, `iterations` times, and the buffers they use."""
 
-    version: int
+    version: Whole
     name: str
-    iterations: int = 1
+    iterations: Whole = 1
     sources: dict[str, Source] = {}
     buffers: tuple[Buffer, ...]
     kernels: tuple[Kernel, ...]
@@ -125,6 +128,16 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def size(self) -> int:
         """Bytes of all its buffers."""
         return sum(buffer.size for buffer in self.buffers)
+
+    @cached_property
+    def sent_bytes(self) -> int:
+        """Bytes that come with each request."""
+        return sum(buffer.size for buffer in self.buffers if buffer.is_sent)
+
+    @cached_property
+    def returned_bytes(self) -> int:
+        """Bytes that come back with each answer."""
+        return sum(buffer.size for buffer in self.buffers if buffer.is_returned)
 
     def key_of(self, buffer: Buffer) -> str:
         """The key of a buffer's value: its own, or "graph/buffer"."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from math import isfinite, prod
+from math import prod
 
 import msgspec
 
@@ -22,11 +22,14 @@ from fairlead.kaas.reference import REFERENCE
 _MOST_FAULTS = 20
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}\Z")
 _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
-_SPLICE = re.compile(r"\\[ \t]*\r?\n")
-_FORBIDDEN = re.compile(r"(?:#|%:|\?\?=)\s*(?:include|import|embed)|\b(?:__)?asm(?:__)?\b|\b__has_include|\b_Pragma\b")
+_SPLICE = re.compile(r"\\[ \t\v\f]*(?:\r\n?|\n)")  # where compilers join lines
+_TRIGRAPH = "??/"  # a backslash to some compilers only, so that a source is looked at in both ways
+_FORBIDDEN = re.compile(  # a comment after `#` is a blank to compilers, so that it may hide what follows
+    r"(?:#|%:|\?\?=)\s*(?:include|import|embed|/\*)|\b(?:__)?asm(?:__)?\b|\b__has_(?:include|embed)|\b_Pragma\b"
+)
 _HEADERS = re.compile(r"#\s*include\s*<cuda_(?:fp16|bf16)\.h>")
 _INTEGERS = {"int32": (-(2**31), 2**31), "uint32": (0, 2**32), "int64": (-(2**63), 2**63), "uint64": (0, 2**64)}
-_MOST_FLOAT32 = 3.4028235677973366e38
+_MOST_FLOAT = {"float32": 3.4028235677973366e38, "float64": 1.7976931348623157e308}
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,10 @@ def _faults(graph: Graph, limits: Limits) -> Iterator[Fault]:
         launches = graph.iterations * len(graph.kernels)
         yield Fault("iterations", f"makes {launches} launches; at most {limits.launches} are allowed.")
     for name, code in graph.sources.items():
-        yield from _source(f"sources.{name}", code, limits)
+        if not (1 <= len(name) <= 256 and name.isprintable()):
+            yield Fault("sources", f"names must be 1 to 256 printable characters; got {name[:80]!r}.")
+        else:
+            yield from _source(f"sources.{name}", code, limits)
     seen: set[str] = set()
     for index, buffer in enumerate(graph.buffers):
         yield from _buffer(f"buffers[{index}]", buffer, seen, limits)
@@ -105,8 +111,12 @@ def _source(path: str, source: Source, limits: Limits) -> Iterator[Fault]:
             yield Fault(f"{path}.{language}", f"has {len(text)} characters; at most {limits.source} are allowed.")
         elif "\0" in text:
             yield Fault(f"{path}.{language}", "must not have a NUL character.")
-        elif found := _FORBIDDEN.search(_HEADERS.sub("", _SPLICE.sub("", text))):
+        elif found := _forbidden(text) or _forbidden(text.replace(_TRIGRAPH, "\\")):
             yield Fault(f"{path}.{language}", f"must not use {found.group().strip()!r}: sources stand for themselves.")
+
+
+def _forbidden(text: str) -> re.Match[str] | None:
+    return _FORBIDDEN.search(_HEADERS.sub("", _SPLICE.sub("", text)))
 
 
 def _buffer(path: str, buffer: Buffer, seen: set[str], limits: Limits) -> Iterator[Fault]:
@@ -128,8 +138,8 @@ def _buffer(path: str, buffer: Buffer, seen: set[str], limits: Limits) -> Iterat
         for field, is_set in fields:
             if is_set:
                 yield Fault(f"{path}.{field}", f"is for constants; {buffer.name!r} is of kind {buffer.kind}.")
-    if buffer.key is not None and not 1 <= len(buffer.key) <= 256:
-        yield Fault(f"{path}.key", f"must have 1 to 256 characters; got {len(buffer.key)}.")
+    if buffer.key is not None and not (1 <= len(buffer.key) <= 256 and buffer.key.isprintable()):
+        yield Fault(f"{path}.key", f"must have 1 to 256 printable characters; got {buffer.key[:80]!r}.")
 
 
 def _kernel(path: str, kernel: Kernel, graph: Graph, limits: Limits) -> Iterator[Fault]:
@@ -172,7 +182,7 @@ def _literal(path: str, literal: Literal) -> Iterator[Fault]:
         low, high = _INTEGERS[literal.type]
         if not isinstance(value, int) or not low <= value < high:
             yield Fault(f"{path}.value", f"must be a whole number in [{low}, {high}); got {value}.")
-    elif not isfinite(value) or (literal.type == "float32" and abs(value) > _MOST_FLOAT32):
+    elif not abs(value) <= _MOST_FLOAT[literal.type]:  # false for nan too; a whole number may be beyond any float
         yield Fault(f"{path}.value", f"must be a finite {literal.type}; got {value}.")
 
 

@@ -12,6 +12,7 @@ from fairlead.kaas.errors import RequestError
 from fairlead.kaas.graph import Graph
 from fairlead.kaas.wire import MOST_PAYLOAD, Counts, Resident, Timings
 
+MOST_KEY = 256  # characters of a key, as in a graph
 _MOST_KEYS = 64 << 10  # characters of all keys of a request
 
 
@@ -100,9 +101,10 @@ def inputs_of(request: Request) -> list[memoryview]:
     wrong = sorted(n for n in request.keys if n not in graph.by_name or graph.by_name[n].kind != "constant")
     if wrong:
         raise RequestError(f"keys must name constants of {graph.name}; got {', '.join(wrong)[:200]}.")
-    if sum(map(len, request.keys.values())) > _MOST_KEYS:
-        raise RequestError(f"keys of a request may have {_MOST_KEYS} characters in all.")
-    for way, size in (("sends", sum(b.size for b in expected)), ("returns", _returned(graph))):
+    lengths = [len(key) for key in request.keys.values()]
+    if sum(lengths) > _MOST_KEYS or not all(1 <= length <= MOST_KEY for length in lengths):
+        raise RequestError(f"keys must have 1 to {MOST_KEY} characters each, and at most {_MOST_KEYS} in a request.")
+    for way, size in (("sends", graph.sent_bytes), ("returns", graph.returned_bytes)):
         if size > MOST_PAYLOAD:
             raise RequestError(f"{graph.name} {way} {size} bytes with a request; at most {MOST_PAYLOAD} are possible.")
     parts_of: list[memoryview] = []
@@ -119,7 +121,3 @@ def inputs_of(request: Request) -> list[memoryview]:
             raise RequestError(f"Input {buffer.name!r} must have {buffer.size} bytes; got {data.nbytes}.")
         parts_of.append(data)
     return parts_of
-
-
-def _returned(graph: Graph) -> int:
-    return sum(buffer.size for buffer in graph.buffers if buffer.is_returned)

@@ -6,19 +6,19 @@ downloads the outputs. Whatever happens, the request's memory is given back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Condition
 from time import perf_counter
-
-import numpy as np
+from typing import NamedTuple
 
 from fairlead.kaas.devices import Allocation, Device, Program
+from fairlead.kaas.devices.base import Bytes
 from fairlead.kaas.errors import RequestError
 from fairlead.kaas.graph import Graph
 from fairlead.kaas.memory import Key, Memory, Plan
 from fairlead.kaas.values import Values
-from fairlead.kaas.wire import Counts, Payload, Report, Resident, Timings
+from fairlead.kaas.wire import Counts, Report, Resident, Timings
 
 _MOST_RESIDENTS = 1000
 
@@ -29,13 +29,22 @@ class Loaded:
 
     graph: Graph
     plan: Plan
-    programs: list[Program]
+    programs: Sequence[Program]
     buffers: dict[str, Allocation]
     own: list[Allocation]
-    compile_s: float
-    load_s: float
     counts: Counts
-    ready_at: float = field(default_factory=perf_counter)
+    began: float
+    compiled_at: float
+    ready_at: float
+
+
+class Finished(NamedTuple):
+    """What a request took, and the instants between which it did."""
+
+    timings: Timings
+    counts: Counts
+    began: float
+    ended: float
 
 
 class Runner:
@@ -55,20 +64,22 @@ class Runner:
         self._turn = Condition()  # guards the books; told when a request gives its memory back
         self._cached: dict[Key, Allocation] = {}
 
-    def load(self, tenant: str, graph: Graph, keys: dict[str, str], payload: Payload) -> Loaded:
-        """Bring everything that a request needs onto the device. Waits for requests under way if it must."""
-        expected = sum(buffer.size for buffer in graph.buffers if buffer.is_sent)
-        if payload.size != expected:
-            raise RequestError(f"Inputs of {graph.name} have {expected} bytes; got {payload.size}.")
+    def load(self, tenant: str, graph: Graph, keys: dict[str, str], inputs: Bytes) -> Loaded:
+        """Bring everything that a request needs onto the device. Waits for requests under way if it must.
+
+        The inputs are not needed any more when it returns.
+        """
+        if inputs.size != graph.sent_bytes:
+            raise RequestError(f"Inputs of {graph.name} have {graph.sent_bytes} bytes; got {inputs.size}.")
         began = perf_counter()
-        found = [self._device.compile(graph, kernel) for kernel in graph.kernels]
+        programs, compiled = self._device.compile(graph)
         compiled_at = perf_counter()
         places = _places(tenant, graph, keys)
         plan = self._plan(graph, places)
         own: list[Allocation] = []
         try:
             loaded_bytes = self._load_constants(plan)
-            buffers = self._load_rest(graph, places, payload, own)
+            buffers = self._load_rest(graph, places, inputs, own)
             self._device.settle()
         except BaseException:
             self._release(plan, own, failed=True)
@@ -76,22 +87,20 @@ class Runner:
         counts = _counts(
             plan,
             hits=len(plan.hits) - plan.ahead,
-            compiled=sum(is_new for _, is_new in found),
+            compiled=compiled,
             loaded_bytes=loaded_bytes,
-            input_bytes=payload.size,
-            output_bytes=sum(b.size for b in graph.buffers if b.is_returned),
+            input_bytes=inputs.size,
+            output_bytes=graph.returned_bytes,
         )
-        programs = [program for program, _ in found]
-        now = perf_counter()
-        return Loaded(graph, plan, programs, buffers, own, compiled_at - began, now - compiled_at, counts, now)
+        return Loaded(graph, plan, programs, buffers, own, counts, began, compiled_at, perf_counter())
 
-    def load_ahead(self, tenant: str, graph: Graph, keys: dict[str, str]) -> tuple[Timings, Counts]:
+    def load_ahead(self, tenant: str, graph: Graph, keys: dict[str, str]) -> Finished:
         """Compile a graph and load its constants for a request that comes later, and make room for all that it needs.
 
         What is there already is no hit yet.
         """
         began = perf_counter()
-        found = [self._device.compile(graph, kernel) for kernel in graph.kernels]
+        _, compiled = self._device.compile(graph)
         compiled_at = perf_counter()
         plan = self._plan(graph, _places(tenant, graph, keys), is_load=True)
         try:
@@ -101,25 +110,26 @@ class Runner:
             self._release(plan, [], failed=True)
             raise
         self._release(plan, [])
-        counts = _counts(plan, hits=0, compiled=sum(is_new for _, is_new in found), loaded_bytes=loaded_bytes)
-        return Timings(compile_s=compiled_at - began, load_s=perf_counter() - compiled_at), counts
+        counts = _counts(plan, hits=0, compiled=compiled, loaded_bytes=loaded_bytes)
+        ended = perf_counter()
+        timings = Timings(compile_s=compiled_at - began, load_s=ended - compiled_at)
+        return Finished(timings, counts, began, ended)
 
-    def run(self, loaded: Loaded, begin: Callable[[], None]) -> tuple[Timings, Payload]:
-        """Launch the kernels, and fetch the outputs. `begin` is called just before the first launch."""
+    def run(self, loaded: Loaded, outputs: Bytes, begin: Callable[[float], None]) -> Finished:
+        """Launch the kernels, and fetch the outputs. `begin` is told the instant of the first launch."""
         device, graph, buffers = self._device, loaded.graph, loaded.buffers
         try:
-            begin()
             began = perf_counter()
+            begin(began)
             launches = [
-                (program, kernel, [buffers[argument.buffer] for argument in kernel.arguments])
+                device.bind(program, [buffers[argument.buffer] for argument in kernel.arguments])
                 for program, kernel in zip(loaded.programs, graph.kernels, strict=True)
             ]
             for _ in range(graph.iterations):
-                for program, kernel, arguments in launches:
-                    device.launch(program, kernel, arguments)
+                for launch in launches:
+                    device.launch(launch)
             device.finish()
             ran = perf_counter()
-            outputs = np.empty(loaded.counts.output_bytes, np.uint8)
             start = 0
             for buffer in graph.buffers:
                 if buffer.is_returned:
@@ -128,8 +138,14 @@ class Runner:
             ended = perf_counter()
         finally:
             self._release(loaded.plan, loaded.own)
-        waited = began - loaded.ready_at
-        return Timings(loaded.compile_s, loaded.load_s, waited, ran - began, ended - ran), outputs
+        timings = Timings(
+            compile_s=loaded.compiled_at - loaded.began,
+            load_s=loaded.ready_at - loaded.compiled_at,
+            queue_s=began - loaded.ready_at,
+            run_s=ran - began,
+            download_s=ended - ran,
+        )
+        return Finished(timings, loaded.counts, loaded.began, ended)
 
     def forget(self, tenant: str) -> None:
         """Free what a tenant has on the device."""
@@ -166,7 +182,7 @@ class Runner:
         return sum(key.size for key in plan.misses)
 
     def _load_rest(
-        self, graph: Graph, places: dict[str, Key], payload: Payload, own: list[Allocation]
+        self, graph: Graph, places: dict[str, Key], inputs: Bytes, own: list[Allocation]
     ) -> dict[str, Allocation]:
         buffers: dict[str, Allocation] = {}
         start = 0
@@ -178,7 +194,7 @@ class Runner:
             if buffer.kind == "constant":
                 data = self._values.read(*places[buffer.name])
             elif buffer.is_sent:
-                data = payload[start : start + buffer.size]
+                data = inputs[start : start + buffer.size]
                 start += buffer.size
             allocation = self._device.alloc(buffer.size, is_zeroed=data is None)
             own.append(allocation)

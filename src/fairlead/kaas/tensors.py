@@ -14,6 +14,8 @@ from fairlead.kaas.graph import Buffer, Graph
 
 Array = npt.NDArray[np.generic]
 _INTEGERS = "iu"
+_FLOATS = (float, np.floating)
+_NUMBERS = (int, np.integer, *_FLOATS)
 
 
 def inputs_of_value(graph: Graph, value: object) -> dict[str, Array]:
@@ -52,16 +54,20 @@ def run_here(graph: Graph, inputs: Mapping[str, Array], constants: Mapping[str, 
     `constants` has the value of every constant, by buffer. BuildError if a kernel has no reference.
     """
     device = open_device("numpy", Path())
-    programs = [device.compile(graph, kernel)[0] for kernel in graph.kernels]
+    programs, _ = device.compile(graph)
     allocations = {}
     for buffer in graph.buffers:
         allocation = allocations[buffer.name] = device.alloc(buffer.size, is_zeroed=True)
         given = constants.get(buffer.name) if buffer.kind == "constant" else inputs.get(buffer.name)
         if given is not None:
             device.upload(allocation, np.ascontiguousarray(given).reshape(-1).view(np.uint8))
+    launches = [
+        device.bind(program, [allocations[argument.buffer] for argument in kernel.arguments])
+        for program, kernel in zip(programs, graph.kernels, strict=True)
+    ]
     for _ in range(graph.iterations):
-        for program, kernel in zip(programs, graph.kernels, strict=True):
-            device.launch(program, kernel, [allocations[argument.buffer] for argument in kernel.arguments])
+        for launch in launches:
+            device.launch(launch)
     found: dict[str, Array] = {}
     for buffer in graph.buffers:
         if buffer.is_returned:
@@ -82,21 +88,36 @@ def _checked(buffer: Buffer, value: object) -> Array:
 
 
 def _converted(buffer: Buffer, value: object, wanted: np.dtype[np.generic]) -> Array:
-    """A number, or lists of numbers, in the type of the buffer."""
+    """A number, or lists of numbers, in the type of the buffer.
+
+    Its elements stay what they are until they are known to be numbers: as text, a thousand of them take the room of the
+    longest a thousand times.
+    """
     try:
-        plain = np.asarray(value)
-    except (ValueError, TypeError, OverflowError):  # lists of different lengths
-        raise _wrong(buffer, f"a value of type {type(value).__name__} that is no array of numbers") from None
-    if plain.dtype.kind not in "iuf" or (plain.dtype.kind == "f" and wanted.kind in _INTEGERS):
-        raise _wrong(buffer, f"values of type {plain.dtype}")
+        plain = np.asarray(value, dtype=object)
+        is_ragged = plain.size > 0 and isinstance(plain.flat[0], list | tuple)
+    except (ValueError, TypeError):
+        is_ragged = True
+    if is_ragged:  # lists of different lengths, or too many in each other
+        raise _wrong(buffer, f"a value of type {type(value).__name__} that is no array of numbers")
     if plain.shape != buffer.shape:
         raise _wrong(buffer, f"values of shape {_shape(plain.shape)}")
+    kinds = set(map(type, plain.flat))
+    others = [kind for kind in kinds if not issubclass(kind, _NUMBERS) or issubclass(kind, bool)]
+    if wanted.kind in _INTEGERS:
+        others += [kind for kind in kinds if issubclass(kind, _FLOATS)]
+    if others:
+        raise _wrong(buffer, f"values of type {others[0].__name__}")
     if wanted.kind in _INTEGERS and plain.size:
         bounds = np.iinfo(wanted)  # type: ignore[type-var]  # it is an integer type
-        if int(plain.min()) < bounds.min or int(plain.max()) > bounds.max:
-            raise _wrong(buffer, f"values from {plain.min()} to {plain.max()}")
-    with np.errstate(over="ignore"):
-        return plain.astype(wanted)
+        low, high = int(plain.min()), int(plain.max())
+        if low < bounds.min or high > bounds.max:
+            raise _wrong(buffer, f"values below {bounds.min} or above {bounds.max}")
+    try:
+        with np.errstate(over="ignore"):
+            return plain.astype(wanted)
+    except OverflowError:  # a whole number that no float reaches
+        raise _wrong(buffer, "a number that is too large") from None
 
 
 def _wrong(buffer: Buffer, found: str) -> RequestError:

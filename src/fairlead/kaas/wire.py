@@ -1,23 +1,25 @@
-"""The channel between an `Executor` and the process of its device: a header in MessagePack, then raw bytes.
+"""The channel between an `Executor` and the process of its device: messages in MessagePack, each after its length.
 
-A frame is the lengths of both (4 and 8 bytes), the header and the payload. To the process goes one `Begin`, then
-the rest; from it comes one `Ready` or `Failed`, then a `Running` and a `Done`, or a `Refused`, for each `Run`. What had
-to make room is told before that, as `Evicted`.
+To the process goes one `Begin`, then the rest; from it comes one `Ready` or `Failed`, then a `Done` or a `Refused` for
+each `Run`. What had to make room is told before that, as `Evicted`. The bytes of requests and answers do not travel:
+they lie in memory that both map (`fairlead.kaas.slots`).
 """
 
 from __future__ import annotations
 
 import socket
+from collections import deque
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import TypeAlias
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
-MOST_HEADER = 1 << 20
-MOST_PAYLOAD = 1 << 32
-_LENGTHS = Struct("<IQ")
+MOST_MESSAGE = 1 << 22
+MOST_PAYLOAD = 1 << 32  # bytes that a request sends, or returns
+_LENGTH = Struct("<I")
+_MOST_EVICTED = 1000  # buffers in one message: tenant and key have at most 256 characters each
+_READ = 1 << 16  # bytes that are received at once
 
 
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=True):
@@ -33,12 +35,6 @@ class Begin(_Message, frozen=True):
     cache: str
 
 
-class Register(_Message, frozen=True):
-    """A graph, as JSON in the payload, that requests will name by this digest."""
-
-    digest: str
-
-
 class Drop(_Message, frozen=True):
     """A graph that no request will name any more."""
 
@@ -46,15 +42,20 @@ class Drop(_Message, frozen=True):
 
 
 class Run(_Message, frozen=True):
-    """Run a graph: the payload has its inputs, in the order of its buffers. `keys` replace those of its constants.
+    """Run a graph, named by its digest. `keys` replace those of its constants.
 
-    With `is_load` it is only compiled, and its constants are loaded; the payload is empty, and so is the answer's.
+    Its slot has `described` bytes of JSON, if the process does not know the graph yet, and `sent` bytes of inputs, in
+    the order of its buffers; the outputs go there too, from the beginning. With `is_load` the graph is only compiled,
+    and its constants are loaded: nothing is sent or returned.
     """
 
     id: int
     tenant: str
     graph: str
     keys: dict[str, str]
+    slot: int
+    described: int = 0
+    sent: int = 0
     is_load: bool = False
 
 
@@ -86,20 +87,20 @@ class Failed(_Message, frozen=True):
     error: str
 
 
-class Running(_Message, frozen=True):
-    """The request is loaded: its kernels are launched now."""
-
-    id: int
-
-
 class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a request's time in the process went, in seconds. `queue_s`: it was loaded and waited for the device."""
+    """Where a request's time went, in seconds: the parts, in this order, are all the time from asked to answered.
 
+    `wait_s`: until the process took it up, behind others and in the channel. `queue_s`: it was loaded and waited for
+    the device. `reply_s`: from its outputs in the host's memory until its caller's process had them.
+    """
+
+    wait_s: float = 0.0
     compile_s: float = 0.0
     load_s: float = 0.0
     queue_s: float = 0.0
     run_s: float = 0.0
     download_s: float = 0.0
+    reply_s: float = 0.0
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,11 +128,16 @@ class Evicted(_Message, frozen=True):
 
 
 class Done(_Message, frozen=True):
-    """The request's outputs are in the payload, in the order of the graph's buffers."""
+    """The request's outputs are in its slot, in the order of the graph's buffers.
+
+    `began` and `ended` are instants of `perf_counter`, which is one clock for all processes of a machine.
+    """
 
     id: int
     timings: Timings
     counts: Counts
+    began: float
+    ended: float
 
 
 class Refused(_Message, frozen=True):
@@ -162,110 +168,85 @@ class Report(_Message, frozen=True):
     residents: tuple[Resident, ...]
 
 
-Order: TypeAlias = Begin | Register | Drop | Run | Forget | Ask
-Reply: TypeAlias = Ready | Failed | Running | Evicted | Done | Refused | Report
-Payload: TypeAlias = npt.NDArray[np.uint8]
+def evictions(keys: Sequence[tuple[str, str]]) -> Iterator[Evicted]:
+    """What had to make room, in messages that are small enough."""
+    for start in range(0, len(keys), _MOST_EVICTED):
+        yield Evicted(tuple(keys[start : start + _MOST_EVICTED]))
+
+
+Order: TypeAlias = Begin | Drop | Run | Forget | Ask
+Reply: TypeAlias = Ready | Failed | Evicted | Done | Refused | Report
 
 _encoder = msgspec.msgpack.Encoder()
 _orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
-NOTHING: Payload = np.empty(0, np.uint8)
 
 
-def head(message: Order | Reply, payload: int) -> bytes:
-    """The beginning of a frame: everything but its payload, which has this many bytes."""
-    header = _encoder.encode(message)
-    if len(header) > MOST_HEADER or payload > MOST_PAYLOAD:
-        raise ValueError(f"a message of {len(header)} and {payload} bytes is larger than a channel takes.")
-    return _LENGTHS.pack(len(header), payload) + header
+def frame(message: Order | Reply) -> bytes:
+    """A message as it travels."""
+    body = _encoder.encode(message)
+    if len(body) > MOST_MESSAGE:
+        raise ValueError(f"a message of {len(body)} bytes is larger than a channel takes.")
+    return _LENGTH.pack(len(body)) + body
 
 
-def _lengths(data: bytes | bytearray | memoryview) -> tuple[int, int]:
-    header, payload = _LENGTHS.unpack_from(data)
-    if header > MOST_HEADER or payload > MOST_PAYLOAD:
-        raise ValueError(f"a frame of {header} and {payload} bytes is larger than a channel takes.")
-    return header, payload
+class _Frames:
+    """Cuts a stream into the bodies of messages. ValueError for one that is too large."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies that are whole now."""
+        self._data += data
+        found, start = [], 0
+        while len(self._data) >= start + _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._data, start)
+            if length > MOST_MESSAGE:
+                raise ValueError(f"a message of {length} bytes is larger than a channel takes.")
+            end = start + _LENGTH.size + length
+            if len(self._data) < end:
+                break
+            found.append(bytes(self._data[start + _LENGTH.size : end]))
+            start = end
+        del self._data[:start]
+        return found
 
 
 class Replies:
     """Cuts what arrives from the process into messages. ValueError if it is no such thing."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._payload: bytearray | None = None
-        self._filled = 0
-        self._reply: Reply | None = None
+        self._frames = _Frames()
 
-    def feed(self, data: bytes) -> list[tuple[Reply, bytearray]]:
+    def feed(self, data: bytes) -> list[Reply]:
         """The messages that are whole now."""
-        found: list[tuple[Reply, bytearray]] = []
-        rest = memoryview(data)
-        while True:
-            if self._payload is not None and self._reply is not None:  # large ones are filled in place
-                part = rest[: len(self._payload) - self._filled]
-                self._payload[self._filled : self._filled + len(part)] = part
-                self._filled += len(part)
-                rest = rest[len(part) :]
-                if self._filled < len(self._payload):
-                    return found
-                found.append((self._reply, self._payload))
-                self._payload = None
-            self._buffer += rest
-            rest = rest[:0]
-            if len(self._buffer) < _LENGTHS.size:
-                return found
-            header, payload = _lengths(self._buffer)
-            start = _LENGTHS.size + header
-            if len(self._buffer) < start:
-                return found
-            try:
-                self._reply = _replies.decode(memoryview(self._buffer)[_LENGTHS.size : start])
-            except msgspec.MsgspecError as error:
-                raise ValueError(f"a message is wrong: {error}.") from error
-            self._payload, self._filled = bytearray(payload), 0
-            rest = memoryview(bytes(self._buffer[start:]))
-            self._buffer = bytearray()
-
-
-class Channel:
-    """The process's end: blocking, with one thread that receives and several that send under a lock of theirs."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-
-    def receive(self) -> tuple[Order, Payload] | None:
-        """The next message; None once the parent is gone. ValueError if it is wrong."""
-        lengths = self._read(_LENGTHS.size)
-        if lengths is None:
-            return None
-        header, payload = _lengths(lengths.data)
-        text = self._read(header)
-        body = NOTHING if not payload else self._read(payload)
-        if text is None or body is None:
-            return None
         try:
-            return _orders.decode(text.data), body
+            return [_replies.decode(body) for body in self._frames.feed(data)]
         except msgspec.MsgspecError as error:
             raise ValueError(f"a message is wrong: {error}.") from error
 
-    def send(self, message: Reply, payload: Payload = NOTHING) -> None:
-        """Pass a message on."""
-        start = head(message, payload.size)
-        if not payload.size:
-            self._socket.sendall(start)
-            return
-        sent = self._socket.sendmsg((start, payload.data))
-        if sent < len(start):
-            self._socket.sendall(start[sent:])
-            sent = len(start)
-        self._socket.sendall(payload.data[sent - len(start) :])
 
-    def _read(self, size: int) -> Payload | None:
-        data = np.empty(size, np.uint8)
-        view, filled = data.data, 0
-        while filled < size:
-            count = self._socket.recv_into(view[filled:])
-            if not count:
+class Channel:
+    """The process's end: blocking, for one thread that receives and several that send under a lock of theirs."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._frames = _Frames()
+        self._received: deque[bytes] = deque()
+
+    def receive(self) -> Order | None:
+        """The next message; None once the parent is gone. ValueError if it is wrong."""
+        while not self._received:
+            data = self._socket.recv(_READ)
+            if not data:
                 return None
-            filled += count
-        return data
+            self._received.extend(self._frames.feed(data))
+        try:
+            return _orders.decode(self._received.popleft())
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"a message is wrong: {error}.") from error
+
+    def send(self, message: Reply) -> None:
+        """Pass a message on."""
+        self._socket.sendall(frame(message))

@@ -52,7 +52,7 @@ class Cache:
             return None
         try:
             entry = msgspec.json.decode(self._path(key).read_bytes(), type=_Entry)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
         if entry.key != key:
             return None
@@ -73,7 +73,7 @@ class Cache:
             return {}
         try:
             return msgspec.json.decode((self.folder / _WALL).read_bytes(), type=dict[str, float])
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return {}
 
     def keep_wall_times(self, seconds: Mapping[str, float]) -> None:

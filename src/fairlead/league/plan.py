@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
 
 from fairlead.errors import ConfigError, Fault, UnknownPolicyError
 from fairlead.league.catalogue import Catalogue
@@ -10,7 +9,7 @@ from fairlead.league.fingerprint import hash_value, policy_hash, simulator_hash
 from fairlead.league.load import at_load, offered_rps
 from fairlead.league.times import shortened, steady
 from fairlead.policy import policy_class, policy_faults, policy_names, role
-from fairlead.workload import Poisson, PolicyChoice, Scenario, load_scenario, shipped_scenarios
+from fairlead.workload import Poisson, PolicyChoice, Scenario, load_scenario, shipped_names
 from fairlead.workload.parse.load import rate_for_load
 
 
@@ -71,12 +70,6 @@ class Plan:
     def cells(self) -> tuple[Cell, ...]:
         """Every cell, in order."""
         return tuple(dict.fromkeys(run.cell for run in self.runs))
-
-
-@cache
-def shipped_names() -> tuple[str, ...]:
-    """The names of all shipped scenarios; read once, since every file is parsed for it."""
-    return tuple(shipped_scenarios())
 
 
 def core_scenarios(chosen: Catalogue) -> tuple[list[str], list[str]]:

@@ -103,10 +103,12 @@ def admit(address: str, folder: str) -> None:
         _known.cache_clear()
         try:
             policy_class(address)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a module may end the process when it is imported
             os.environ[ADMITTED] = before
             _known.cache_clear()
             cause = f"{error or type(error).__name__}".rstrip(".")
+            if isinstance(error, SystemExit):
+                cause = f"it ends the process ({error.code!r})"
             raise ConfigError("--policy", [Fault(address, f"cannot be loaded from {folder}: {cause}.")]) from error
 
 
@@ -133,6 +135,8 @@ def policy_class(name: str) -> type[Policy]:
         raise TypeError(f"{known[name]} is registered as policy {name!r} but is no Policy.")
     if not dataclasses.is_dataclass(found):
         raise TypeError(f"{known[name]} is no dataclass, as a policy must be.")
+    if found.decide is Policy.decide and found.adjust is Policy.adjust:
+        raise TypeError(f"{known[name]} implements neither decide nor adjust, so it decides nothing.")
     return found
 
 

@@ -76,6 +76,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         run_share: By function: what it takes longer besides, as a share of what it takes alone.
         run_delay_s: By function: elapsed time that runs lose besides, without a core: equally likely times, the least
             first. A process may wake on a core that another one uses, though one is free.
+        run_delay_busy_s: The same where others wait while a run is sent, so that the gateway has more to do just then.
         values_mb: By workflow: the size of a request's input and answer.
         arms: By workflow and stage: how often an arm of a branch is really taken, where that was seen. Policies go on
             seeing what the workflow declares.
@@ -111,6 +112,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     run_s: Mapping[str, float] = {}
     run_share: Mapping[str, float] = {}
     run_delay_s: Mapping[str, tuple[float, ...]] = {}
+    run_delay_busy_s: Mapping[str, tuple[float, ...]] = {}
     values_mb: Mapping[str, float] = {}
     arms: Mapping[str, Mapping[str, float]] = {}
     items: Mapping[str, Mapping[str, int]] = {}
@@ -143,7 +145,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 if items < 1:
                     raise ValueError(f"items.{workflow}.{stage} must be at least 1; got {items}.")
         lists = {"wake_s": self.wake_s, "wake_busy_s": self.wake_busy_s}
-        lists |= {f"run_delay_s.{function}": steps for function, steps in self.run_delay_s.items()}
+        for name in ("run_delay_s", "run_delay_busy_s"):
+            lists |= {f"{name}.{function}": steps for function, steps in getattr(self, name).items()}
         for name, steps in lists.items():
             if list(steps) != sorted(steps):
                 raise ValueError(f"{name} must be sorted, the least first; got {list(steps)}.")
@@ -163,9 +166,12 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """The link to a node: its own, else that of its kind, else none, as to a child process."""
         return self.links.get(node) or self.links.get(kind) or HERE
 
-    def way_to_s(self, node: str, kind: str) -> float:
-        """Elapsed time of a run that does nothing on a node, which measured times of functions there contain."""
-        return self.hop_s + 2 * self.link(node, kind).way_s
+    def way_to_s(self, node: str, kind: str, *, is_kernel: bool = False) -> float:
+        """Elapsed time of a run that does nothing on a node, which measured times of functions there contain.
+
+        Those of kernels do not contain the wake-up of a process: the gateway itself waits for the device.
+        """
+        return (0.0 if is_kernel else self.hop_s) + 2 * self.link(node, kind).way_s
 
     def decides_s(self, policy: str) -> float:
         """CPU time of one decision of a policy; of one that was not measured, that of the slowest that was."""

@@ -150,7 +150,7 @@ def read_frames(folder: Path, tail: Tail | None = None, newest_bytes: int | None
                 break
             try:
                 frame = decoder.decode(payload)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 break
             yield frame
             place += _PREFIX.size + length

@@ -399,8 +399,7 @@ class _Watched(_Wrapper):
         if self.calls > _LOOKS:
             yield from actions
             return
-        check_frozen(view, self.scenario, self.seen)
-        before = look(view, self.scenario)
+        before = check_frozen(view, self.scenario, self.seen)
         for action in actions:
             changed = same(before, look(view, self.scenario))
             assert changed is None, f"at {view.now}, before its action was carried out, view.{changed} has changed."

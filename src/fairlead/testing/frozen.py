@@ -66,18 +66,20 @@ def look(view: View, scenario: Scenario) -> dict[str, object]:
     return answers
 
 
-def check_frozen(view: View, scenario: Scenario, seen: dict[int, object] | None = None) -> None:
-    """Nothing that a policy reaches from a view by public names can be changed.
+def check_frozen(view: View, scenario: Scenario, seen: dict[int, object] | None = None) -> Mapping[str, object]:
+    """Nothing that a policy reaches from a view by public names can be changed. Returns the view's answers, as `look`.
 
     `seen` holds the values that were checked before, by id, and is added to; pass the same one to every call of a run,
     and what stays, such as nodes and profiles, is checked once.
     """
     _check_cannot_set(view, "view")
     seen = {} if seen is None else seen
-    for question, answer in look(view, scenario).items():
+    answers = look(view, scenario)
+    for question, answer in answers.items():
         _walk(answer, f"view.{question}", seen)
     for function in scenario.profiles:
         _walk(view.profile(function), f"view.profile({function})", seen)
+    return answers
 
 
 def check_immutable(value: object, path: str) -> None:

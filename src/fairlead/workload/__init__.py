@@ -21,7 +21,14 @@ from fairlead.workload.transform import compete, fuse
 
 if TYPE_CHECKING:
     from fairlead.workload.azure import MinuteTrace, read_trace
-    from fairlead.workload.parse import CheckPolicy, load_scenario, parse_scenario, scenario_points, shipped_scenarios
+    from fairlead.workload.parse import (
+        CheckPolicy,
+        load_scenario,
+        parse_scenario,
+        scenario_points,
+        shipped_names,
+        shipped_scenarios,
+    )
 
 __all__ = [
     "Arrivals",
@@ -50,6 +57,7 @@ __all__ = [
     "parse_scenario",
     "read_trace",
     "scenario_points",
+    "shipped_names",
     "shipped_scenarios",
 ]
 
@@ -60,6 +68,7 @@ _HOMES = {
     "load_scenario": "fairlead.workload.parse",
     "parse_scenario": "fairlead.workload.parse",
     "scenario_points": "fairlead.workload.parse",
+    "shipped_names": "fairlead.workload.parse",
     "shipped_scenarios": "fairlead.workload.parse",
 }
 

@@ -299,6 +299,7 @@ class AzureLike(msgspec.Struct, frozen=True):
 class ClosedLoop(msgspec.Struct, frozen=True):
     """So many users; each thinks, calls, waits for the answer, and thinks again. The driver runs it.
 
+    They begin to think at `from_s`, and call no more from `until_s` on, or from the end of the run if that is earlier.
     Two calls of one user are at least a millisecond apart, also where both thinking and the answer take no time.
     """
 
@@ -306,6 +307,8 @@ class ClosedLoop(msgspec.Struct, frozen=True):
     users: int
     think_s: float
     think: Think = "exponential"
+    from_s: float = 0.0
+    until_s: float = inf
 
     def __post_init__(self) -> None:
         _check_count(users=self.users)
@@ -313,6 +316,7 @@ class ClosedLoop(msgspec.Struct, frozen=True):
             raise ValueError(f"think_s must be finite and not negative; got {self.think_s}.")
         if self.think not in get_args(Think):
             raise ValueError(f"think must be 'exponential' or 'constant'; got {self.think!r}.")
+        check_window(self.from_s, self.until_s)
 
 
 def scale_counts(counts: tuple[int, ...], factor: float) -> tuple[int, ...]:
@@ -345,6 +349,14 @@ def _check_positive(**values: float) -> None:
     for name, value in values.items():
         if not 0 < value < inf:
             raise ValueError(f"{name} must be positive and finite; got {value}.")
+
+
+def check_window(from_s: float, until_s: float) -> None:
+    """Raise `ValueError` unless this is a window in time."""
+    if not 0 <= from_s < inf:
+        raise ValueError(f"from_s must be finite and not negative; got {from_s}.")
+    if not until_s > from_s:
+        raise ValueError(f"until_s must be above from_s; got {until_s} and {from_s}.")
 
 
 def _check_count(**values: int) -> None:

@@ -132,5 +132,10 @@ class Scenario:
             raise ValueError("host cannot be combined with decision: it has the decision times of policies.")
         if any(profile.sensitivity or profile.pressure_curves for profile in self.profiles.values()):
             raise ValueError("host cannot be combined with functions that have a sensitivity.")
-        if any(node.overcommit > 1 or node.devices for node in self.cluster.nodes):
-            raise ValueError("host cannot be combined with nodes that have devices or an overcommit.")
+        if any(node.overcommit > 1 for node in self.cluster.nodes):
+            raise ValueError("host cannot be combined with nodes that have an overcommit.")
+        shared = any(device.sharing == "time" for node in self.cluster.nodes for device in node.devices)
+        if shared or any(profile.gpu_sensitivity for profile in self.profiles.values()):
+            raise ValueError(
+                "host cannot be combined with devices shared by turns, or functions with a gpu_sensitivity."
+            )

@@ -15,6 +15,7 @@ from fairlead.workload.arrivals import (
     Poisson,
     Times,
     UniformInterval,
+    check_window,
     within,
 )
 
@@ -60,10 +61,7 @@ class Window(msgspec.Struct, frozen=True):
     until_s: float = inf
 
     def __post_init__(self) -> None:
-        if not 0 <= self.from_s < inf:
-            raise ValueError(f"from_s must be finite and not negative; got {self.from_s}.")
-        if not self.until_s > self.from_s:
-            raise ValueError(f"until_s must be above from_s; got {self.until_s} and {self.from_s}.")
+        check_window(self.from_s, self.until_s)
 
     def times(self, rng: np.random.Generator, duration_s: float) -> Times:
         """Sorted instants; none if the run ends before the window begins."""

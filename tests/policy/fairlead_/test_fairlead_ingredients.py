@@ -26,7 +26,7 @@ def pressed():
     return scenario(
         functions,
         slo_s=1.5,
-        arrivals=(Poisson("main", 10.0),),
+        arrivals=(Poisson("main", 14.0),),
         on=cluster(2, vcpus=4),
         pressures=(PressureChange(node="n0", at_s=2.0, pressure=1.0),),
         duration_s=8.0,

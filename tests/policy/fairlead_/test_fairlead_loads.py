@@ -100,6 +100,20 @@ class TestOverload:
         requests = run(where, seed=seed).requests.filter(pl.col("arrival") >= 2.0)
         assert in_time(requests) * requests.height / 10.0 >= 0.963 * capacity_rps
 
+    @pytest.mark.parametrize("load", [3.0, 10.0])
+    def test_batches_are_full_beside_nodes_on_which_the_function_has_no_room(self, load):
+        """The same batches need 2 vCPUs, which one of three nodes has; what the others have left is no place to start.
+
+        A refusal is then by the instant at which that node is free, and requests that join the next batch are taken.
+        """
+        rows = tuple(Row(batch=size, vcpus=2, seconds=0.008 + 0.002 * size) for size in range(1, 9))
+        capacity_rps = 8 / 0.024
+        on = cluster(1, vcpus=2, kind="large", beside=cluster(2, vcpus=1))
+        arrivals = (Poisson("main", load * capacity_rps),)
+        where = scenario(declared(Table(rows)), slo_s=0.0485, arrivals=arrivals, on=on, duration_s=4.0)
+        requests = run(where).requests.filter(pl.col("arrival") >= 2.0)
+        assert in_time(requests) * requests.height / 2.0 >= 0.99 * capacity_rps
+
 
 class TestTenants:
     def test_each_of_two_workflows_gets_at_least_half_of_an_equal_share_in_overload(self):

@@ -352,7 +352,7 @@ class Controller:
             self.races.win(task)
         if state.outputs is not None or outcome.output_mb is not None:
             transfers.keep(state, stage, invocation.item, instance.node.name, outcome.output_mb)
-        if self.recoveries.is_on and self.recoveries.end(state, stage, invocation.item):
+        if self.recoveries.open and self.recoveries.end(state, stage, invocation.item):
             return  # what follows from it has happened before
         if state.is_chain:
             state.unresolved -= 1
@@ -601,7 +601,8 @@ class Controller:
                 if task is not None:
                     self.waiting.remove(task)
         del self.requests[state.request.id]
-        self.recoveries.forget(state.request.id)
+        if self.recoveries.open:
+            self.recoveries.forget(state.request.id)
         self.changes.closed.append((state.request, outcome, self.now))
         self.books.request(state, self.now, outcome, reason, retry_after_s)
 

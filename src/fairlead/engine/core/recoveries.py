@@ -15,18 +15,13 @@ if TYPE_CHECKING:
 
 
 class Recoveries:
-    """The outputs that are being made again, by request, and what waits for them."""
+    """The outputs that are being made again, by request, and what waits for them. `open` is empty if there are none."""
 
-    __slots__ = ("_controller", "_open")
+    __slots__ = ("_controller", "open")
 
     def __init__(self, controller: "Controller") -> None:
         self._controller = controller
-        self._open: dict[int, dict[Source, list[_Waiter]]] = {}  # by request
-
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is being made again."""
-        return bool(self._open)
+        self.open: dict[int, dict[Source, list[_Waiter]]] = {}  # by request
 
     def begin(self, task: Task, node: str) -> bool:
         """Have made again what an invocation could not read from a node; False where that is not possible."""
@@ -35,14 +30,14 @@ class Recoveries:
         attempts = scenario.max_attempts if scenario.on_loss == "retry" else 1
         if invocation.attempt >= attempts or stage.copies > 1 or state.outputs is None:
             return False
-        awaited = self._open.get(state.request.id, {})
+        awaited = self.open.get(state.request.id, {})
         lost = [(key, plan) for key, plan in sources(task) if state.outputs[key][0] == node or key in awaited]
         if any(plan.copies > 1 for _, plan in lost):
             return False
         if not lost:  # it was made again meanwhile
             self._controller.waiting.add(state, stage, invocation.item, invocation.attempt + 1, self._controller.now)
             return True
-        awaited = self._open.setdefault(state.request.id, awaited)
+        awaited = self.open.setdefault(state.request.id, awaited)
         waiter = _Waiter(task, len(lost))
         for key, plan in lost:
             if key in awaited:
@@ -55,12 +50,12 @@ class Recoveries:
 
     def end(self, state: RequestState, stage: StagePlan, item: int) -> bool:
         """An output is there; whether it had been lost. What waited for it may go on."""
-        awaited = self._open.get(state.request.id)
+        awaited = self.open.get(state.request.id)
         waiters = None if awaited is None else awaited.pop((stage.index, item), None)
         if awaited is None or waiters is None:
             return False
         if not awaited:
-            del self._open[state.request.id]
+            del self.open[state.request.id]
         for waiter in waiters:
             waiter.lacks -= 1
             if waiter.lacks == 0:
@@ -71,7 +66,7 @@ class Recoveries:
 
     def forget(self, request: int) -> None:
         """A request is closed."""
-        self._open.pop(request, None)
+        self.open.pop(request, None)
 
 
 class _Waiter:

@@ -37,7 +37,7 @@ def call(
     a list of itself and their values. `run` is what the function may know of the requests that the arguments are from.
     """
     run = run or Run()
-    if any(using):
+    if using and any(using):
         return _call_bound(function, arguments, using, run)
     if function.parts:
         return _call_parts(function.parts, arguments, run)

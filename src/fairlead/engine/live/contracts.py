@@ -187,6 +187,10 @@ class Provider(Protocol):
         """What an instance has used so far, as far as it is known here."""
         ...
 
+    def cpu_s(self, key: str) -> float | None:
+        """The CPU time in `usage`, which the dashboard asks for once per second."""
+        ...
+
     def places(self) -> Sequence[Place]:
         """Where its nodes are on this machine; none of those that are elsewhere."""
         ...

@@ -47,6 +47,7 @@ from fairlead.workload import PolicyChoice, Scenario
 Log = Callable[[str], None]
 
 _PARTS_HAVE_NONE = "the app names its nodes, which are parts of this machine without GPUs"
+_MOST_LOOKED_AT = 20  # instances of an app whose CPU time is read for one picture of the dashboard
 _RUNS_KEPT = 20  # every deployment leaves one, and a crash makes another
 
 
@@ -376,7 +377,7 @@ class Host:
             uptime_s=runtime.now,
             draining=len(self._former.get(name, ())),
             open=dict(runtime.open_by_workflow()),
-            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(), runtime.caches()),
+            functions=runtime.tally.functions(runtime.notes(), runtime.cpu_s(_MOST_LOOKED_AT), runtime.caches()),
             stages=runtime.tally.stages(),
             nodes=nodes_of(runtime.controller, self._shared.drains.stages()),
             instances=instances_of(runtime.controller, runtime.now),

@@ -321,6 +321,7 @@ class Instances:
         self._members: dict[int, _Member] = {}  # those that may run batches, or will
         self._ending: dict[int, _Member] = {}  # those that were told to stop
         self._failures: dict[str, int] = {}  # by function: starts that failed in a row
+        self._looked = 0  # where `cpu_s` goes on
         self._spent_s: dict[str, float] = {}  # by function: CPU time of those that have ended
         self._emptied: asyncio.Event | None = None
         self._adopting: dict[str, _Adoptee] = {}  # instances of a former gateway that are not ready yet
@@ -447,12 +448,20 @@ class Instances:
         if node not in self._shared.drains.stages():  # else it leaves when all deployments have left it
             self._provider.shrink(node)
 
-    def cpu_s(self) -> Mapping[str, float]:
-        """CPU time that the instances of each function have used so far, ended ones included, where it is known."""
+    def cpu_s(self, most: int | None = None) -> Mapping[str, float]:
+        """CPU time that the instances of each function have used so far, ended ones included, where it is known.
+
+        With `most`, so many instances are looked at, in turn; of the others, what was seen last counts.
+        """
         found = dict(self._spent_s)
-        for member in (*self._members.values(), *self._ending.values()):
-            used_s = self._provider.usage(member.spec.key).cpu_s or 0.0
-            found[member.spec.function] = found.get(member.spec.function, 0.0) + used_s
+        members = (*self._members.values(), *self._ending.values())
+        count = len(members) if most is None else min(most, len(members))
+        for place in range(self._looked, self._looked + count):
+            member = members[place % len(members)]
+            member.used_s = self._provider.cpu_s(member.spec.key) or 0.0
+        self._looked = (self._looked + count) % max(1, len(members))
+        for member in members:
+            found[member.spec.function] = found.get(member.spec.function, 0.0) + member.used_s
         return found
 
     def started(self, instance: int) -> tuple[float, float]:
@@ -603,11 +612,23 @@ class Instances:
 class _Member:
     """One instance of a deployment, as its link knows it."""
 
-    __slots__ = ("_owner", "error", "instance", "is_ready", "link", "runs_cpu_s", "spec", "started", "starting")
+    __slots__ = (
+        "_owner",
+        "error",
+        "instance",
+        "is_ready",
+        "link",
+        "runs_cpu_s",
+        "spec",
+        "started",
+        "starting",
+        "used_s",
+    )
 
     def __init__(self, owner: Instances, instance: int, spec: InstanceSpec) -> None:
         self._owner = owner
         self.instance = instance
+        self.used_s = 0.0  # of CPU time, when it was last looked at
         self.spec = spec
         self.link: Link | None = None
         self.starting: asyncio.TimerHandle | None = None

@@ -57,7 +57,7 @@ class KnownApps:
                 return 0, {name: KnownApp("", path) for name, path in paths.items()}
         except FileNotFoundError:
             return 0, None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             self._log(f"what was served before is not known: {self._file}: {error}")
             return 0, None
 

@@ -73,7 +73,7 @@ def _stamps(paths: Iterable[Path]) -> Stamps:
 async def _deploy(host: Deploying, app: str, path: Path, say: Callable[[str], None]) -> None:
     try:
         await host.deploy(path, replace=True)
-    except FairleadError as error:
+    except (FairleadError, OSError) as error:  # a full disk, too
         say(f"{app}: the new version cannot be served, so the former one still is: {error}")
     else:
         say(f"{app}: the new version is served")

@@ -272,9 +272,9 @@ class Runtime:
         """How often functions ran before the first request, because they were never measured."""
         return self._warm_up.runs
 
-    def cpu_s(self) -> Mapping[str, float]:
-        """CPU time of each function's instances so far, as far as it is known."""
-        return self._instances.cpu_s()
+    def cpu_s(self, most: int | None = None) -> Mapping[str, float]:
+        """CPU time of each function's instances so far, as far as it is known. See `Instances` for `most`."""
+        return self._instances.cpu_s(most)
 
     def usage(self, instance: int) -> Usage:
         """What an instance has used so far."""

@@ -157,7 +157,7 @@ class Supervisor:
         assert self._gateway is not None
         try:
             found = msgspec.json.decode((Path(self._order.state) / "gateway.json").read_bytes(), type=dict[str, object])
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return False
         return found.get("pid") == self._gateway.pid
 

@@ -106,14 +106,16 @@ class Tally:
         tally.sizes.append(size)
         cold_s, started = batch.cold_s, batch.started
         run_s = max(0.0, work_s - cold_s)
+        is_plain = not cold_s and not transfer_s
         for invocation in invocations:
             stage = self._stages[invocation.workflow][invocation.stage]
             stage.runs += 1
-            stage.wait_s += started - invocation.ready
-            stage.cold_s += cold_s
-            stage.transfer_s += transfer_s
-            stage.run_s += run_s
             stage.batched += size
+            stage.wait_s += started - invocation.ready
+            stage.run_s += run_s
+            if not is_plain:
+                stage.cold_s += cold_s
+                stage.transfer_s += transfer_s
 
     def workflows(self, now: float, open_requests: dict[str, int]) -> tuple[WorkflowStatus, ...]:
         """Every workflow now; `now` is the run's clock, for slacks."""

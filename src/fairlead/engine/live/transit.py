@@ -69,7 +69,7 @@ class OpenRequest:
         self.done = done
         self.outputs: Outputs = {}
         self.items = dict.fromkeys(route.first_maps, items)  # by map stage
-        self.lost: set[tuple[str, int]] = set()  # outputs that cannot be read, and may be made again
+        self.lost: frozenset[tuple[str, int]] = frozenset()  # outputs that cannot be read, and may be made again
         self.running = 0  # invocations that an instance has in hand
         self.core: RequestState | None = None  # the controller's own account, once it has one
         self.trace: RequestTrace | None = None
@@ -178,13 +178,9 @@ class Transit:
             results = [Result(False, error=wrong)] * len(running.members)
         invocations = running.effect.invocations
         outcomes = [_WELL] * len(invocations)
-        for place, result in zip(running.members, results, strict=True):
-            outcomes[place] = self._keep(invocations[place], result, elapsed_s)
         transfer_s = min(transfer_s, elapsed_s)
         for place, result in zip(running.members, results, strict=True):
-            state = self.open.get(invocations[place].request)
-            if state is not None and state.trace is not None:
-                state.trace.finished(invocations[place], now, transfer_s, result.error)
+            outcomes[place] = self._keep(invocations[place], result, elapsed_s, transfer_s, now)
         return running, ev.Finished(batch, elapsed_s - transfer_s, transfer_s, tuple(outcomes))
 
     def argument(self, invocation: Invocation) -> Value:
@@ -213,7 +209,9 @@ class Transit:
         else:
             self._release(state, answer)
 
-    def _keep(self, invocation: Invocation, result: Result, elapsed_s: float) -> ev.Outcome:
+    def _keep(
+        self, invocation: Invocation, result: Result, elapsed_s: float, transfer_s: float, now: float
+    ) -> ev.Outcome:
         """Keep one result, and say of it what the controller needs to know."""
         state = self.open.get(invocation.request)
         if state is None:
@@ -221,6 +219,8 @@ class Transit:
             self._values.release(result.value)
             return _WELL if result.ok else ev.Outcome(False, error=result.error)
         state.running -= 1
+        if state.trace is not None:
+            state.trace.finished(invocation, now, transfer_s, result.error)
         key = (invocation.stage, invocation.item)
         if key in state.outputs and key not in state.lost:  # another copy was faster
             self._values.release(result.value)
@@ -247,10 +247,12 @@ class Transit:
             state.items.update(dict.fromkeys(maps, length))
         key = (stage.name, invocation.item)
         if key in state.lost:
-            state.lost.discard(key)
+            state.lost -= {key}
             self._values.release(state.outputs[key])
         state.outputs[key] = result.value
-        output_mb = self._measured_mb(invocation.function, result)
+        output_mb = None
+        if type(result.value) is not bytes or self._large:
+            output_mb = self._measured_mb(invocation.function, result)
         if output_mb is None and result.arm is None and result.items == 1:
             return _WELL
         arm = stage.arms.get(result.arm) if result.arm else None
@@ -268,7 +270,7 @@ class Transit:
             return ev.Outcome(False, error=result.error)
         for key, value in state.outputs.items():
             if type(value) is not bytes and any(reference(text).node == result.lost_at for text in names(value)):
-                state.lost.add(key)
+                state.lost |= {key}
         return ev.Outcome(False, error=result.error, lost_at=result.lost_at)
 
     def _let_go(self, invocation: Invocation) -> None:

@@ -9,6 +9,7 @@ where that node serves reads. Both are empty for a value that the gateway itself
 
 from collections.abc import Sequence
 from importlib import import_module
+from math import prod
 from mmap import mmap
 from struct import pack
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
@@ -134,6 +135,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         return self.outcome == "completed" and self.end <= self.deadline
 
 
+_MOST_EMPTY = 100_000  # lists that an array without elements stands for: it has no bytes, whatever its shape
 _ARRAY = 1  # MessagePack extension: a NumPy array as (dtype, shape, data)
 
 
@@ -224,6 +226,8 @@ def _from_extension(code: int, data: memoryview) -> object:
     if code != _ARRAY:
         raise ValueError(f"{code} is not a known extension.")
     kind, shape, raw = msgspec.msgpack.decode(data, type=tuple[str, list[int], bytes])
+    if 0 in shape and prod(shape[: shape.index(0)]) > _MOST_EMPTY:
+        raise ValueError(f"an array of shape {shape[:8]} stands for more than {_MOST_EMPTY} empty lists.")
     numpy = import_module("numpy")  # on demand: instances that pass plain values start without it
     return numpy.frombuffer(raw, dtype=numpy.dtype(kind)).reshape(shape)
 

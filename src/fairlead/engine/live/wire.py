@@ -79,8 +79,9 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
     """A batch has ended; `work_s` is how long the function took, `transfer_s` how long its inputs were fetched.
 
     `generation` is that of the `Batch`. An answer to a batch of a former gateway, or of an instance that was given up,
-    is known by it and dropped. `cpu_s` is the CPU time of the instance since its last answer, with that of processes
-    that it started and that have ended; None where it is not known.
+    is known by it and dropped. `cpu_s` is told of batches that no request asked for, such as those of a measurement:
+    the CPU time of the instance since its last answer to one, with that of processes that it started and that have
+    ended.
     """
 
     batch: int

@@ -104,17 +104,16 @@ def serve(channel: Talk, app: App, function: AppFunction, store: Store, max_item
                 capture.begin(about)
             done = run(batch, app, function, store, max_items, about)
             if capture is not None:
-                capture.flush()  # whoever has the answer finds the lines
-            before_s, used_s = used_s, _cpu_s()
-            done = msgspec.structs.replace(done, cpu_s=used_s - before_s)
+                capture.end()  # whoever has the answer finds the lines
+            if not batch.about:  # no request waits for it: it is measured
+                before_s, used_s = used_s, _cpu_s()
+                done = msgspec.structs.replace(done, cpu_s=used_s - before_s)
             try:
                 channel.send(done)
             except ValueError as error:  # too large for a message, and there was no room elsewhere
                 for result in done.results:
                     store.drop(result.value)
                 channel.send(_all_failed(batch, done.work_s, str(error)))
-            if capture is not None:
-                capture.end()
 
 
 def run(
@@ -131,7 +130,7 @@ def run(
         arguments = [store.read(value) for value in batch.inputs]
         began = perf_counter()
         with _OnlyThisProcess():
-            outputs = call(function, arguments, [app.stage(key).using for key in batch.stages], about)
+            outputs = call(function, arguments, app.bindings(batch.stages), about)
     except LostValueError as error:
         return _all_failed(batch, 0.0, _sendable(f"{LOST_INPUT}{error}"), lost_at=error.node)
     except Exception as error:

@@ -93,7 +93,8 @@ class Simulation:
         if requests:
             self.schedule = sorted(self.schedule + [(at, request.workflow) for at, request in requests])
         self.loops = [
-            Loop(i, loop, seed) for i, loop in enumerate(a for a in scenario.arrivals if isinstance(a, ClosedLoop))
+            Loop(i, loop, seed, scenario.duration_s)
+            for i, loop in enumerate(a for a in scenario.arrivals if isinstance(a, ClosedLoop))
         ]
         names = (self.policy_name, self.scaler_name or "scaler")
         prepare((dispatcher, scaling), names, scenario, seed, tuple(self.schedule))
@@ -242,7 +243,7 @@ class Simulation:
             self._next_arrival()
         elif isinstance(what, Loop):
             self.coming -= 1
-            if now < self.scenario.duration_s:
+            if what.calls_at(now):
                 events.append(self._arrive(now, what.workflow, what))
         elif isinstance(what, ev.InstanceReady | ev.InstanceGone | ev.Ordered | ev.Cancelled | ev.Expired):
             events.append(what)
@@ -355,7 +356,7 @@ class Simulation:
             at = effect.at + loop.think()
             if at <= called:  # refused at once and never thinking: time must pass nevertheless
                 at = called + _LEAST_ROUND_S
-            if at < self.scenario.duration_s:
+            if loop.calls_at(at):
                 self.coming += 1
                 self.push(at, loop)
 

@@ -5,6 +5,7 @@ one, and effects take place when their part of the turn is done. A batch begins 
 load generator and batches share the cores. Latencies are those that a client sees.
 
 Nodes may be reached over links. Then messages take longer, and a node that is a machine of its own has its own cores.
+Kernels are no processes: runs and loads need as much of a core as their device does.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ _TIMER_LATE_S = 0.001  # a timer of the live event loop is rounded up to millise
 _GATEWAY, _CLIENT = -1, -2  # tasks on the cores; batches have their own numbers
 _STARTS = -10  # less the number of an instance that starts
 _LUCK_AHEAD = 4096
+_KERNEL_ENDS_S = 1e-6
 _LEAST = 0.1  # of what a run takes alone: no correction makes it shorter than this
 
 
@@ -77,6 +79,7 @@ class HostedSimulation(Simulation):
         "_gateway",
         "_host",
         "_inbox",
+        "_kernels",
         "_last_end",
         "_links",
         "_luck",
@@ -102,8 +105,11 @@ class HostedSimulation(Simulation):
     ) -> None:
         assert scenario.host is not None
         truth = physics or Physics(_as_seen(scenario, scenario.host), seed)
-        # CPU time, as the live runtime has it: a pause of this process is no part of a decision.
-        super().__init__(scenario, policy, scaler, seed, truth, given, stopwatch=thread_time)
+        self._kernels = {name for name, function in scenario.functions.items() if function.buffers}
+        # CPU time, as the live runtime has it: a pause of this process is no part of a decision. Instances of kernels
+        # end at once, but the gateway hears of it in a later turn.
+        end_s = _KERNEL_ENDS_S if self._kernels else 0.0
+        super().__init__(scenario, policy, scaler, seed, truth, given, end_s=end_s, stopwatch=thread_time)
         host = self._host = scenario.host
         self._decision_s = host.decides_s(policy[0])
         self._waiting_s = host.decision_waiting_s.get(policy[0], 0.0)
@@ -197,7 +203,7 @@ class HostedSimulation(Simulation):
             self._send(_Sent(self._number(), what, now, self.slo[what].latency_s, None, None), now)
             self._next_arrival()
         elif isinstance(what, Loop):
-            if now < self.scenario.duration_s:
+            if what.calls_at(now):
                 slo_s = self.slo[what.workflow].latency_s
                 self._send(_Sent(self._number(), what.workflow, now, slo_s, None, what), now)
             else:
@@ -345,12 +351,12 @@ class HostedSimulation(Simulation):
         """Send a batch: its instance wakes, has its input, and begins to work."""
         now = self._now()
         host, link = self._host, self._link(effect.node)
-        pause_s = now - self._last_end.get(effect.instance, -inf)
-        wake_s = link.way_s + host.wakes_s(self._luck(), is_busy=self._machine(link).is_full)
-        wake_s += host.instance_cold_s * host.coldness(pause_s)
-        delays_s = host.run_delay_s.get(effect.function)
-        if delays_s:
-            wake_s += delays_s[int(self._luck() * len(delays_s))] * host.slowness
+        wake_s = link.way_s
+        if effect.function not in self._kernels:
+            pause_s = now - self._last_end.get(effect.instance, -inf)
+            wake_s += host.wakes_s(self._luck(), is_busy=self._machine(link).is_full)
+            wake_s += host.instance_cold_s * host.coldness(pause_s)
+        wake_s += self._delay_s(effect.function)
         transfer_s = self.physics.transfer_s(effect)
         if link.mb_s:
             transfer_s += link.mb_s * (effect.transfer_mb + sum(map(self._entering_mb, effect.invocations)))
@@ -363,7 +369,8 @@ class HostedSimulation(Simulation):
         measured_s = self.physics.work_s(effect) * self._filled(effect)
         host, link = self._host, self._link(effect.node)
         # What is measured has the way to an instance in it.
-        alone_s = max(measured_s - host.way_to_s(effect.node, self.nodes[effect.node].kind), 0.0)
+        kind, is_kernel = self.nodes[effect.node].kind, effect.function in self._kernels
+        alone_s = max(measured_s - host.way_to_s(effect.node, kind, is_kernel=is_kernel), 0.0)
         fixed_s, times = host.run_s.get(effect.function, 0.0), 1 + host.run_share.get(effect.function, 0.0)
         work_s = max(alone_s * times + fixed_s, _LEAST * alone_s)
         used = host.uses(effect.function, effect.configuration.vcpus)
@@ -407,11 +414,25 @@ class HostedSimulation(Simulation):
                 cores.drop(self._now(), effect.batch)
 
     def _start(self, effect: fx.StartInstance) -> None:
-        """A process that starts computes nearly all the time."""
-        ready = ev.InstanceReady(effect.instance)
-        link = self._link(effect.node)
-        seconds = self.physics.cold_start_s(effect) * (1.0 if link.machine else self._host.slowness)
-        self._machine(link).begin(self._now(), _STARTS - effect.instance, seconds, 1.0, partial(self._tell, ready))
+        """A process that starts computes nearly all the time; a device that loads, as much as one that runs."""
+        host, link = self._host, self._link(effect.node)
+        seconds = self.physics.cold_start_s(effect) * (1.0 if link.machine else host.slowness)
+        cores, key = self._machine(link), _STARTS - effect.instance
+        ready = partial(self._tell, ev.InstanceReady(effect.instance))
+        if effect.function in self._kernels:
+            share = min(1.0, host.uses(effect.function, effect.configuration.vcpus))
+            begins = self._now() + self._delay_s(effect.function)
+            self.push(begins, lambda now: cores.begin(now, key, seconds, share, ready))
+        else:
+            cores.begin(self._now(), key, seconds, 1.0, ready)
+
+    def _delay_s(self, function: str) -> float:
+        """What a run, or a load of a kernel, loses this time without a core."""
+        host = self._host
+        delays_s = host.run_delay_s.get(function)
+        if function in host.run_delay_busy_s and self.controller.waiting.tasks:
+            delays_s = host.run_delay_busy_s[function]
+        return delays_s[int(self._luck() * len(delays_s))] * host.slowness if delays_s else 0.0
 
     def _link(self, node: str) -> Link:
         if node not in self._links:

@@ -1,25 +1,87 @@
 """The same clients in the simulator: kernels and actors, with the times that were measured of one client alone."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from fairlead.engine import simulate
+from fairlead.experiments.kaas_alone import Times, users_of
 from fairlead.experiments.kaas_served import memory_figures
 from fairlead.kaas.graphs import Example
 from fairlead.model import Recording
+from fairlead.profile import Host
 from fairlead.workload import Scenario, load_scenario
 
 _BASE = "kaas-contention"  # all of which but the name is overridden
+_APART_S, _BETWEEN_S = 0.1, 1.0  # between two requests that come one after the other, and between two points
 
 
-def predict(scenario: Scenario, seed: int) -> dict[str, float]:
-    """Throughput, median latency and what happened in memory, as the simulator has it."""
+def predict(scenario: Scenario, seed: int) -> Recording:
+    """One run in the simulator, in which the policy asks for nothing impossible."""
     recording = simulate(scenario, seed=seed)
     assert not recording.refusals, recording.refusals[0]
-    return figures_of(recording, recording.warmup_s, recording.duration_s)
+    return recording
+
+
+@dataclass(frozen=True)
+class Session:
+    """What is asked of one gateway, point after point: what happened before decides what is protected from eviction.
+
+    Args:
+        clients: All of them; at first each asks this many `rounds`, one after the other.
+        counts: The points: so many clients keep requests open, from an instant on.
+        outstanding: Requests that each keeps open.
+        settle_s: How long that is done before each point.
+        seconds: How long each point is.
+    """
+
+    clients: Sequence[str]
+    rounds: int
+    counts: Sequence[int]
+    outstanding: int
+    settle_s: float
+    seconds: float
+
+    @property
+    def begins(self) -> list[float]:
+        """When each point begins; before it, the same clients settle."""
+        first = _APART_S * len(self.clients) * self.rounds + _BETWEEN_S
+        step = self.settle_s + self.seconds + 2 * _BETWEEN_S
+        return [first + i * step + self.settle_s + _BETWEEN_S for i in range(len(self.counts))]
+
+    @property
+    def end_s(self) -> float:
+        """When everything is over."""
+        return self.begins[-1] + self.seconds + _BETWEEN_S
+
+    def arrivals(self) -> list[dict[str, object]]:
+        """As a scenario has them."""
+        apart_s = _APART_S * len(self.clients)
+        found: list[dict[str, object]] = [
+            {
+                "workflow": client,
+                "process": "list",
+                "at": [_APART_S * i + apart_s * turn for turn in range(self.rounds)],
+            }
+            for i, client in enumerate(self.clients)
+        ]
+        for begin, count in zip(self.begins, self.counts, strict=True):
+            settling = begin - self.settle_s - _BETWEEN_S
+            for from_s, until_s in ((settling, settling + self.settle_s), (begin, begin + self.seconds)):
+                found += [users_of(client, self.outstanding, from_s, until_s) for client in self.clients[:count]]
+        return found
+
+    def figures(self, recording: Recording) -> list[dict[str, float]]:
+        """Of each point, until the last of its answers."""
+        found = []
+        for begin in self.begins:
+            asked = recording.requests.filter(pl.col("arrival").is_between(begin, begin + self.seconds))
+            found.append(figures_of(recording, begin, float(asked["end"].max())))  # type: ignore[arg-type]
+        return found
 
 
 def figures_of(recording: Recording, begin: float, end: float) -> dict[str, float]:
@@ -37,24 +99,24 @@ def figures_of(recording: Recording, begin: float, end: float) -> dict[str, floa
 
 def kernels(
     clients: Mapping[str, Example],
-    profiles: Mapping[str, Mapping[str, float]],
+    times: Mapping[str, Times],
+    host: Host,
     devices: Mapping[str, Any],
     policy: Mapping[str, Any],
     arrivals: Sequence[Mapping[str, object]],
     *,
     duration_s: float,
-    warmup_s: float = 0.0,
 ) -> Scenario:
     """Clients as kernels on one host with all devices.
 
     Args:
         clients: What each runs.
-        profiles: Of each client: `run_s`, `spread` and `load_s`, in seconds.
+        times: Of each client's kernel.
+        host: The machine, whose cores the devices use too.
         devices: As for `served_clients`.
         policy: Its `dispatch` and parameters.
         arrivals: Of each workflow, which is called as its client.
         duration_s: When arrivals stop.
-        warmup_s: What is not counted.
     """
     first = next(iter(clients))
     node = {
@@ -63,12 +125,12 @@ def kernels(
         "vgpus": 1,
         "devices": len(devices["names"]),
         "device_memory_gb": devices["memory_mb"] / 1024,
-        "load_gb_per_s": _constant_mb(clients[first]) / 1024 / profiles[first]["load_s"],
+        "load_gb_per_s": _constant_mb(clients[first]) / 1024 / times[first].load_s,
     }
     functions = {
         name: {
-            "latency": {"constant_s": profiles[name]["run_s"]},
-            "noise": min(0.3, profiles[name]["spread"] / profiles[name]["run_s"]),
+            "latency": {"constant_s": times[name].run_s},
+            "noise": min(0.3, times[name].spread / times[name].run_s),
             "keep_alive_s": inf,
             "idle_holds": "memory",
             "configurations": [{"vcpus": 0, "vgpus": 1}],
@@ -80,7 +142,7 @@ def kernels(
         }
         for name, example in clients.items()
     }
-    return load_scenario(
+    scenario = load_scenario(
         _BASE,
         overrides={
             "cluster": {"nodes": [node]},
@@ -89,17 +151,11 @@ def kernels(
             "arrivals": list(arrivals),
             "policy": dict(policy),
             "duration_s": duration_s,
-            "warmup_s": warmup_s,
+            "warmup_s": 0,
         },
     )
-
-
-def closed(clients: Sequence[str], outstanding: int, way_s: float) -> list[dict[str, object]]:
-    """Closed loops whose users are away for as long as a request is under way outside of the devices."""
-    return [
-        {"workflow": name, "process": "closed-loop", "users": outstanding, "think_s": way_s, "think": "constant"}
-        for name in clients
-    ]
+    shares = {name: one.share for name, one in times.items()}
+    return replace(scenario, host=msgspec.structs.replace(host, cpu_share=shares))
 
 
 def actors(
@@ -123,7 +179,7 @@ def actors(
             "cluster": {"nodes": [node]},
             "functions": dict.fromkeys(clients, function),
             "workflows": {name: {"stages": {name: []}} for name in clients},
-            "arrivals": closed(clients, outstanding, 0.0),
+            "arrivals": [users_of(client, outstanding, 0.0, warmup_s + duration_s) for client in clients],
             "policy": {"dispatch": "kaas-exclusive-pool"},
             "duration_s": warmup_s + duration_s,
             "warmup_s": warmup_s,

@@ -1,6 +1,7 @@
 """Every policy with the same arrivals, live and simulated."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,74 +9,138 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 
-from fairlead.engine import simulate
 from fairlead.experiments.cases import Progress, Settings, read_settings
 from fairlead.experiments.claims import Claim, above, decide, paired
+from fairlead.experiments.kaas_alone import Alone, ScenarioOf, Times, users_of, with_decisions, with_delays
 from fairlead.experiments.kaas_clients import clients_of
 from fairlead.experiments.kaas_live.predicting import kernels
-from fairlead.experiments.kaas_served import Asker, Span, live_records, profile_of, served_clients
+from fairlead.experiments.kaas_live.predicting import predict as simulated
+from fairlead.experiments.kaas_served import Asker, Span, live_records, served_clients
 from fairlead.experiments.reproduction import Reproduction
 from fairlead.experiments.rows import Row, Rows, columns, measured, values_of
 from fairlead.kaas.graphs import Example
 from fairlead.model import Recording
+from fairlead.profile import Host
+from fairlead.workload import Scenario
 
+_BETWEEN_S = 1.0  # of simulated time without requests, between two sets of arrivals
 _DIGITS = {"wait_ms": 2, "latency_ms": 2, "cold": 4, "jain": 4}
 Figures = Mapping[str, float]
 Arrivals = Sequence[tuple[float, str]]
 
 
+@dataclass(frozen=True)
+class Measured:
+    """One policy live: its records, and when each set of arrivals came."""
+
+    name: str
+    policy: Mapping[str, object]
+    recording: Recording
+    spans: Sequence[Span]
+
+
+@dataclass(frozen=True)
+class Live:
+    """Every policy live, with what the clients measured alone under the first."""
+
+    arrivals: Sequence[Arrivals]
+    alone: Alone
+    policies: Sequence[Measured]
+
+
 def run(*, quick: bool, progress: Progress) -> Reproduction:
     """Serve the clients under each policy in turn; then simulate the same arrivals."""
     settings = read_settings(__package__)
+    live = measure(settings, quick=quick, progress=progress)
+    return beside_prediction(settings, live, quick=quick)
+
+
+def measure(settings: Settings, *, quick: bool, progress: Progress) -> Live:
+    """Every policy with the same arrivals, on a gateway of its own."""
     seeds = settings["quick_seeds" if quick else "seeds"]
     policies = {name: settings["policies"][name] for name in settings["quick_policies" if quick else "policies"]}
-    clients = clients_of(settings["models"], settings["clients"])
-    profiles: dict[str, Figures] = {}
-    arrivals: dict[int, Arrivals] = {}
-    rows = []
+    alone: Alone | None = None
+    arrivals: list[Arrivals] = []
+    found = []
     with TemporaryDirectory(prefix="fairlead-kaas-policies-") as folder:
         for i, (name, policy) in enumerate(policies.items()):
             own = Path(folder) / name
             with served_clients(own, settings["models"], settings["clients"], settings["devices"], policy) as asker:
-                loads, alone = _prepare(asker, settings)
-                if not profiles:
+                if alone is None:
+                    alone = _alone(asker, settings)
                     rate_rps = _rate(settings, alone)
-                    arrivals = {seed: drawn(tuple(clients), rate_rps, settings["seconds"], seed) for seed in seeds}
-                spans = [asker.open(arrivals[seed]) for seed in seeds]
-            recording = live_records(own)
-            if not profiles:
-                profiles = {client: profile_of(recording, loads, alone[client]) for client in clients}
-            live = [figures_of(recording, span.begin, span.end) for span in spans]
-            told = [predict(settings, clients, profiles, policy, arrivals[seed]) for seed in seeds]
-            rows.append(_row(name, live, told))
-            progress((i + 1) / len(policies), name)
+                    arrivals = [drawn(asker.clients, rate_rps, settings["seconds"], seed) for seed in seeds]
+                _warm(asker, settings)
+                spans = [asker.open(each) for each in arrivals]
+            found.append(Measured(name, policy, live_records(own), spans))
+            progress(0.9 * (i + 1) / len(policies), name)
+    assert alone is not None, "there is a policy"
+    return Live(arrivals, alone, found)
+
+
+def beside_prediction(settings: Settings, live: Live, *, quick: bool) -> Reproduction:
+    """Each policy beside what the simulator says of the same arrivals."""
+    seeds = settings["quick_seeds" if quick else "seeds"]
+    clients = clients_of(settings["models"], settings["clients"])
+    first = live.policies[0]
+    host = live.alone.host(first.recording)
+    times = live.alone.times(first.recording, host)
+    host = with_delays(host, live.alone, first.recording, _scenarios(settings, clients, times, first.policy))
+    rows = []
+    for one in live.policies:
+        seen = [figures_of(one.recording, span.begin, span.end) for span in one.spans]
+        rows.append(_row(one.name, seen, predict(settings, clients, times, host, one.policy, live.arrivals)))
     return Reproduction(
         name="kaas-policies-live",
         title="The KaaS policies live on two PoCL devices: waits, cold starts and fairness",
         rows=tuple(rows),
         notes=(
             f"Measured: seeds {seeds}, {settings['seconds']} s of Poisson arrivals each, at {settings['load']:.0%} of "
-            f"what the devices could do without loads. Times: {_told(profiles)}.",
+            f"what the devices could do without loads. Times: {_told(times)}.",
             "A wait is from when a request is ready until it starts; a load comes after it. jain is of the clients' "
             "mean slowdowns: the latency over what a run takes alone.",
         ),
     )
 
 
-def _prepare(asker: Asker, settings: Settings) -> tuple[Span, dict[str, Span]]:
-    """Every client one after the other, most of which load, then each alone on all devices."""
-    loads = asker.one_by_one(asker.clients * 2)
-    outstanding = len(settings["devices"]["names"])
-    alone = {}
+def _alone(asker: Asker, settings: Settings) -> Alone:
+    """Every client once, then each alone: with one request open, with one per device, and with more.
+
+    Loads count once every client has loaded on every device.
+    """
+    asker.one_by_one(asker.clients)
+    users = 1, len(settings["devices"]["names"]), settings["alone_outstanding"]
+    spans: list[dict[str, list[Span]]] = []
+    for outstanding in users:
+        own = {}
+        for client in asker.clients:
+            asker.closed([client], outstanding, settings["settle_s"])
+            own[client] = [asker.closed([client], outstanding, settings["profile_s"] / len(asker.clients))]
+        spans.append(own)
+    one, two, many = spans
+    last = asker.clients[-1]
+    return Alone(one, two, many, users, (two[last][0].end, many[last][0].end))
+
+
+def _warm(asker: Asker, settings: Settings) -> None:
+    """Every client once, and then on all devices: later loads neither compile nor write anything."""
+    asker.one_by_one(asker.clients)
     for client in asker.clients:
-        asker.closed([client], outstanding, settings["profile_s"] / 4)
-        alone[client] = asker.closed([client], outstanding, settings["profile_s"] / len(asker.clients))
-    return loads, alone
+        asker.closed([client], len(settings["devices"]["names"]), settings["settle_s"])
 
 
-def _rate(settings: Settings, alone: Mapping[str, Span]) -> float:
+def _scenarios(
+    settings: Settings, clients: Mapping[str, Example], times: Mapping[str, Times], policy: Mapping[str, object]
+) -> ScenarioOf:
+    def scenario_of(host: Host, arrivals: Sequence[Mapping[str, object]], end_s: float) -> Scenario:
+        return kernels(clients, times, host, settings["devices"], policy, arrivals, duration_s=end_s)
+
+    return scenario_of
+
+
+def _rate(settings: Settings, alone: Alone) -> float:
     """Requests per second of all clients alike at the load."""
-    taken_s = [float(np.median(span.all_s)) for span in alone.values()]
+    taken_s = [float(np.median(span.all_s)) for (span,) in alone.two.values()]
     return float(settings["load"] * len(settings["devices"]["names"]) / np.mean(taken_s))
 
 
@@ -92,25 +157,31 @@ def drawn(clients: Sequence[str], rate_rps: float, seconds: float, seed: int) ->
 def predict(
     settings: Settings,
     clients: Mapping[str, Example],
-    profiles: Mapping[str, Figures],
+    times: Mapping[str, Times],
+    host: Host,
     policy: Mapping[str, object],
-    arrivals: Arrivals,
-) -> Figures:
-    """The same arrivals in the simulator, after every client has run once, one after the other."""
-    began = 2.0 * len(clients)
-    listed = [
-        {
-            "workflow": client,
-            "process": "list",
-            "at": [2.0 * i, *(began + at_s for at_s, who in arrivals if who == client)],
-        }
-        for i, client in enumerate(clients)
+    drawn: Sequence[Arrivals],
+) -> list[Figures]:
+    """What the simulator says of arrivals one after the other, after every client has warmed up as it did live."""
+    count, settle_s = len(settings["devices"]["names"]), settings["settle_s"]
+    listed: list[Mapping[str, object]] = [
+        {"workflow": client, "process": "list", "at": [_BETWEEN_S * i]} for i, client in enumerate(clients)
     ]
-    duration_s = began + settings["seconds"] + 1
-    scenario = kernels(clients, profiles, settings["devices"], policy, listed, duration_s=duration_s)
-    recording = simulate(scenario, seed=0)
-    assert not recording.refusals, recording.refusals[0]
-    return figures_of(recording, began, recording.end_s)
+    begin = _BETWEEN_S * len(clients)
+    for client in clients:
+        listed.append(users_of(client, count, begin, begin + settle_s))
+        begin += settle_s + _BETWEEN_S
+    step = settings["seconds"] + _BETWEEN_S
+    begins = [begin + i * step for i in range(len(drawn))]
+    for client in clients:
+        at = [begin + at_s for begin, own in zip(begins, drawn, strict=True) for at_s, who in own if who == client]
+        listed.append({"workflow": client, "process": "list", "at": at})
+
+    def scenario(host: Host) -> Scenario:
+        return kernels(clients, times, host, settings["devices"], policy, listed, duration_s=begins[-1] + step)
+
+    recording = simulated(scenario(with_decisions(host, scenario(host))), 0)
+    return [figures_of(recording, begin, begin + step) for begin in begins]
 
 
 def figures_of(recording: Recording, begin: float, end: float) -> Figures:
@@ -139,10 +210,10 @@ def _row(name: str, live: Sequence[Figures], told: Sequence[Figures]) -> Row:
     return row
 
 
-def _told(profiles: Mapping[str, Figures]) -> str:
+def _told(times: Mapping[str, Times]) -> str:
     return ", ".join(
-        f"{client} runs {1000 * one['run_s']:.1f} ms and loads {1000 * one['load_s']:.1f} ms"
-        for client, one in list(profiles.items())[:2]
+        f"{client} runs {1000 * one.run_s:.2f} ms and loads {1000 * one.load_s:.2f} ms"
+        for client, one in list(times.items())[:2]
     )
 
 

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fairlead.kaas.graph import Graph, Kernel, Literal
+from fairlead.kaas.graph import Graph, Literal
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Allocation: TypeAlias = Any  # the device's own handle
 Program: TypeAlias = Any
+Launch: TypeAlias = Any
 
 
 class MemoryInfo(NamedTuple):
@@ -24,7 +25,7 @@ class MemoryInfo(NamedTuple):
 
 
 class Device(Protocol):
-    """One device. `compile`, `alloc`, `upload` and `free` may be called while another thread launches and downloads.
+    """One device. One thread at a time binds, launches and downloads; the rest may come from another meanwhile.
 
     DeviceMemoryError if the driver has no room, BuildError if a kernel cannot be built, LaunchError if it
     refuses a launch, DeviceLostError if the device fails.
@@ -34,8 +35,8 @@ class Device(Protocol):
     name: str
     identity: str  # device and driver: what compiled code depends on
 
-    def compile(self, graph: Graph, kernel: Kernel) -> tuple[Program, bool]:
-        """What `launch` runs, and whether it was compiled now rather than found."""
+    def compile(self, graph: Graph) -> tuple[Sequence[Program], int]:
+        """For each kernel of the graph what `bind` takes, and how many were compiled now rather than found."""
         ...
 
     def alloc(self, size: int, *, is_zeroed: bool) -> Allocation:
@@ -50,7 +51,11 @@ class Device(Protocol):
         """Wait until everything that was zeroed or uploaded is in its place."""
         ...
 
-    def launch(self, program: Program, kernel: Kernel, buffers: Sequence[Allocation]) -> None:
+    def bind(self, program: Program, buffers: Sequence[Allocation]) -> Launch:
+        """Give a program its buffers: what `launch` takes, as often as it is wanted, until the next `bind`."""
+        ...
+
+    def launch(self, launch: Launch) -> None:
         """Start a kernel after those that were launched before it."""
         ...
 

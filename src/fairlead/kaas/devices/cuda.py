@@ -10,12 +10,11 @@ from typing import Any
 
 from fairlead.errors import MissingExtraError
 from fairlead.kaas.devices.base import Bytes, MemoryInfo, literal_value
-from fairlead.kaas.devices.programs import ProgramCache
+from fairlead.kaas.devices.programs import ProgramCache, keep, sources_of
 from fairlead.kaas.errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
-from fairlead.kaas.graph import Graph, Kernel
+from fairlead.kaas.graph import Graph
 
 _MOST_MESSAGE = 4000  # characters of a compiler's message
-_MOST_PROGRAMS = 1024  # that are kept in this process
 _PARAMETER = ("INVALID_VALUE", "INVALID_CONFIGURATION", "LAUNCH_OUT_OF_RESOURCES")
 
 
@@ -39,25 +38,30 @@ class CudaDevice:
         self.name = self._device.name
         self.identity = f"{self.name}; {self._architecture}; cuda-core {core.__version__}"
         self._cache = ProgramCache(cache / "programs")
-        self._programs: dict[str, Any] = {}
+        self._programs: dict[str, Any] = {}  # by source
+        self._graphs: dict[str, list[tuple[Any, ...]]] = {}  # by digest
         self._thread = local()
 
-    def compile(self, graph: Graph, kernel: Kernel) -> tuple[Any, bool]:
-        """The kernel, from this process, from the disk, or from its source."""
-        source = None if kernel.source is None else graph.sources[kernel.source].cuda
-        if source is None:
-            raise BuildError(f"Kernel {kernel.name!r} of {graph.name} has no source in CUDA.")
-        program, is_new = self._programs.get(source), False
-        with self._failures():
-            if program is None:
-                if len(self._programs) >= _MOST_PROGRAMS:  # rare, and found again on disk
-                    self._programs.clear()
-                program, is_new = self._core.ObjectCode.from_cubin(self._built(source)), True
-                self._programs[source] = program
-        try:
-            return program.get_kernel(kernel.name), is_new
-        except Exception as error:
-            raise BuildError(f"The source has no kernel {kernel.name!r}.") from error
+    def compile(self, graph: Graph) -> tuple[list[tuple[Any, ...]], int]:
+        """The kernels, each with its configuration and literals: from this process, the disk, or their source."""
+        found = self._graphs.get(graph.digest)
+        if found is not None:
+            return found, 0
+        made, new = [], 0
+        for kernel, source in sources_of(graph, "CUDA"):
+            with self._failures():
+                program = self._programs.get(source)
+                if program is None:
+                    program, new = self._core.ObjectCode.from_cubin(self._built(source)), new + 1
+                    keep(self._programs, source, program)
+                config = self._core.LaunchConfig(grid=kernel.grid, block=kernel.block)
+            try:
+                code = program.get_kernel(kernel.name)
+            except Exception as error:
+                raise BuildError(f"The source has no kernel {kernel.name!r}.") from error
+            made.append((config, code, *map(literal_value, kernel.literals)))
+        keep(self._graphs, graph.digest, made)
+        return made, new
 
     def _built(self, source: str) -> bytes:
         key = self._cache.key("cuda", source, self.identity)
@@ -90,11 +94,14 @@ class CudaDevice:
         with self._failures():
             self._loads.sync()
 
-    def launch(self, program: Any, kernel: Kernel, buffers: Sequence[Any]) -> None:
+    def bind(self, program: tuple[Any, ...], buffers: Sequence[Any]) -> tuple[Any, ...]:
+        """The kernel and its configuration, literals and buffers."""
+        return (*program, *buffers)
+
+    def launch(self, launch: tuple[Any, ...]) -> None:
         """Put the kernel into the stream of runs, which keeps its order."""
         with self._failures():
-            config = self._core.LaunchConfig(grid=kernel.grid, block=kernel.block)
-            self._core.launch(self._runs, config, program, *map(literal_value, kernel.literals), *buffers)
+            self._core.launch(self._runs, *launch)
 
     def finish(self) -> None:
         """Wait for the stream of runs."""

@@ -49,7 +49,7 @@ def find_devices(
         raise DeviceLostError(f"The devices did not open within {_LIMIT_S:g} s.") from None
     try:
         reply = msgspec.json.decode(done.stdout, type=_Reply)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         tail = done.stderr.decode(errors="replace").strip()[-500:]
         if not names:
             return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from itertools import chain
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from fairlead.kaas.devices.base import Bytes, MemoryInfo
 from fairlead.kaas.errors import BuildError, DeviceMemoryError, LaunchError
 from fairlead.kaas.graph import Graph, Kernel
 from fairlead.kaas.reference import REFERENCE, Reference
+
+_Launch: TypeAlias = tuple[str, Reference, tuple[Any, ...]]  # name, kernel, arguments
 
 
 class NumpyDevice:
@@ -23,11 +25,14 @@ class NumpyDevice:
     def __init__(self) -> None:
         self.identity = f"numpy {np.__version__} {platform.machine()}"
 
-    def compile(self, graph: Graph, kernel: Kernel) -> tuple[Reference, bool]:
-        """The reference kernel. BuildError if the graph names none."""
-        if kernel.reference is None:
-            raise BuildError(f"Kernel {kernel.name!r} of {graph.name} has no reference kernel for NumPy.")
-        return REFERENCE[kernel.reference], False
+    def compile(self, graph: Graph) -> tuple[list[tuple[Kernel, Reference]], int]:
+        """The reference kernels. BuildError if the graph names none."""
+        found = []
+        for kernel in graph.kernels:
+            if kernel.reference is None:
+                raise BuildError(f"Kernel {kernel.name!r} of {graph.name} has no reference kernel for NumPy.")
+            found.append((kernel, REFERENCE[kernel.reference]))
+        return found, 0
 
     def alloc(self, size: int, *, is_zeroed: bool) -> Bytes:
         """Zeroed either way: an untouched page costs nothing."""
@@ -43,18 +48,23 @@ class NumpyDevice:
     def settle(self) -> None:
         """Nothing is ever under way."""
 
-    def launch(self, program: Reference, kernel: Kernel, buffers: Sequence[Bytes]) -> None:
-        """Run the kernel. LaunchError if its sizes do not fit its buffers."""
+    def bind(self, program: tuple[Kernel, Reference], buffers: Sequence[Bytes]) -> _Launch:
+        """The kernel, with its buffers as arrays. LaunchError if a size of its is negative."""
+        kernel, reference = program
         values = [literal.value for literal in kernel.literals]
         sizes = [value for value in values if isinstance(value, int)]
         if min(sizes, default=0) < 0:
             raise LaunchError(f"Kernel {kernel.name!r}: sizes must not be negative; got {sizes}.")
-        arrays = [each[: each.size // 4 * 4].view(np.float32) for each in buffers]
+        return kernel.name, reference, (*values, *(each[: each.size // 4 * 4].view(np.float32) for each in buffers))
+
+    def launch(self, launch: _Launch) -> None:
+        """Run the kernel. LaunchError if its sizes do not fit its buffers."""
+        name, reference, arguments = launch
         try:
             with np.errstate(all="ignore"):
-                program.run(*chain(values, arrays))
+                reference.run(*arguments)
         except (ValueError, IndexError, TypeError, ZeroDivisionError) as error:
-            raise LaunchError(f"Kernel {kernel.name!r} failed: {error}") from error
+            raise LaunchError(f"Kernel {name!r} failed: {error}") from error
 
     def finish(self) -> None:
         """Nothing is ever under way."""

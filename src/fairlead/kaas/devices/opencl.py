@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import Any, cast
 
 import numpy as np
 
 from fairlead.errors import MissingExtraError
 from fairlead.kaas.devices.base import Bytes, MemoryInfo, literal_value
-from fairlead.kaas.devices.pocl import name_processor
-from fairlead.kaas.devices.programs import ProgramCache
+from fairlead.kaas.devices.pocl import mapped_file, name_processor
+from fairlead.kaas.devices.programs import ProgramCache, keep, sources_of
 from fairlead.kaas.errors import BuildError, DeviceLostError, DeviceMemoryError, LaunchError
 from fairlead.kaas.graph import Graph, Kernel
 
 _MOST_MESSAGE = 4000  # characters of a compiler's message
-_MOST_PROGRAMS = 1024  # that are kept in this process
+_QUICK_S = 5e-5  # that other threads may be kept waiting by a launch
 _ZERO = np.zeros(1, np.uint8)
+
+
+class _Program:
+    """A kernel at its place in a graph, and how it is put into a queue."""
+
+    def __init__(self, code: Any, literals: int, size: tuple[int, ...], block: tuple[int, ...], queue: Any) -> None:
+        self.code = code
+        self.literals = literals
+        self.size = size
+        self.block = block
+        self.is_quick = False
+        sizes = ctypes.c_size_t * len(size)
+        self.call = (queue.int_ptr, code.int_ptr, len(size), None, sizes(*size), sizes(*block), 0, None, None)
 
 
 class OpenCLDevice:
@@ -54,33 +68,41 @@ class OpenCLDevice:
         self._loads = cl.CommandQueue(self._context, device)
         self._runs = cl.CommandQueue(self._context, device)
         self._cache = ProgramCache(cache / "programs")
-        self._programs: dict[str, Any] = {}
-        self._kernels: dict[tuple[str, str], Any] = {}
+        self._programs: dict[str, Any] = {}  # by source
+        self._graphs: dict[str, list[_Program]] = {}  # by digest
+        self._failures = _Failures(cl)
+        self._enqueue, self._enqueue_quick = _enqueue(), cl.enqueue_nd_range_kernel
 
-    def compile(self, graph: Graph, kernel: Kernel) -> tuple[Any, bool]:
-        """The kernel, from this process, from the disk, or from its source."""
-        source = None if kernel.source is None else graph.sources[kernel.source].opencl
-        if source is None:
-            raise BuildError(f"Kernel {kernel.name!r} of {graph.name} has no source in OpenCL.")
-        found = self._kernels.get((source, kernel.name))
+    def compile(self, graph: Graph) -> tuple[list[_Program], int]:
+        """The kernels, each with its size and literals: from this process, from the disk, or from their source."""
+        found = self._graphs.get(graph.digest)
         if found is not None:
-            return found, False
-        program = self._programs.get(source)
-        if program is None:
-            if len(self._programs) >= _MOST_PROGRAMS:  # rare, and found again on disk
-                self._programs.clear()
-                self._kernels.clear()
-            program = self._programs[source] = self._build(source)
+            return found, 0
+        made, new = [], 0
+        for kernel, source in sources_of(graph, "OpenCL"):
+            program = self._programs.get(source)
+            if program is None:
+                program, new = self._build(source), new + 1
+                keep(self._programs, source, program)
+            made.append(self._prepared(program, kernel))
+        keep(self._graphs, graph.digest, made)
+        return made, new
+
+    def _prepared(self, program: Any, kernel: Kernel) -> _Program:
+        """A kernel of its own for a place in a graph, so that its literals are set once."""
         try:
-            made = self._cl.Kernel(program, kernel.name)
+            code = self._cl.Kernel(program, kernel.name)
         except self._cl.Error as error:
             raise BuildError(f"The source has no kernel {kernel.name!r}.") from error
-        expected = made.get_info(self._cl.kernel_info.NUM_ARGS)
+        expected = code.get_info(self._cl.kernel_info.NUM_ARGS)
         if expected != len(kernel.literals) + len(kernel.arguments):
             given = f"{len(kernel.literals)} literals and {len(kernel.arguments)} buffers"
             raise BuildError(f"Kernel {kernel.name!r} takes {expected} parameters; the graph gives {given}.")
-        self._kernels[source, kernel.name] = made
-        return made, True
+        with self._failures:
+            for number, literal in enumerate(kernel.literals):
+                code.set_arg(number, literal_value(literal))
+        size = tuple(groups * items for groups, items in zip(kernel.grid, kernel.block, strict=True))
+        return _Program(code, len(kernel.literals), size, kernel.block, self._runs)
 
     def _build(self, source: str) -> Any:
         cl, key = self._cl, self._cache.key("opencl", source, self.identity)
@@ -100,7 +122,7 @@ class OpenCLDevice:
     def alloc(self, size: int, *, is_zeroed: bool) -> Any:
         """A buffer. Drivers allocate late, so zeroing also shows here that there is room."""
         cl = self._cl
-        with self._failures():
+        with self._failures:
             allocation = cl.Buffer(self._context, cl.mem_flags.READ_WRITE, size)
             if is_zeroed:
                 cl.enqueue_fill_buffer(self._loads, allocation, _ZERO, 0, size)
@@ -108,29 +130,42 @@ class OpenCLDevice:
 
     def upload(self, allocation: Any, data: Bytes) -> None:
         """Copy, without waiting."""
-        with self._failures():
+        with self._failures:
             self._cl.enqueue_copy(self._loads, allocation, data, is_blocking=False)
 
     def settle(self) -> None:
         """Wait for the queue of loads."""
-        with self._failures():
+        with self._failures:
             self._loads.finish()
 
-    def launch(self, program: Any, kernel: Kernel, buffers: Sequence[Any]) -> None:
-        """Put the kernel into the queue of runs, which keeps its order."""
-        with self._failures():
-            program.set_args(*map(literal_value, kernel.literals), *buffers)
-            size = tuple(groups * items for groups, items in zip(kernel.grid, kernel.block, strict=True))
-            self._cl.enqueue_nd_range_kernel(self._runs, program, size, kernel.block)
+    def bind(self, program: _Program, buffers: Sequence[Any]) -> _Program:
+        """Set its buffers as arguments."""
+        with self._failures:
+            for number, buffer in enumerate(buffers, program.literals):
+                program.code.set_arg(number, buffer)
+        return program
+
+    def launch(self, launch: _Program) -> None:
+        """Put the kernel into the queue of runs, which keeps its order.
+
+        PoCL runs it before it returns. pyopencl would not let other threads go on meanwhile, and `ctypes` does, for a
+        microsecond more: it is taken for what was not quick the last time.
+        """
+        began = perf_counter()
+        enqueue = self._enqueue
+        if launch.is_quick or enqueue is None or enqueue(*launch.call) != 0:  # pyopencl knows what a failure means
+            with self._failures:
+                self._enqueue_quick(self._runs, launch.code, launch.size, launch.block)
+        launch.is_quick = perf_counter() - began < _QUICK_S
 
     def finish(self) -> None:
         """Wait for the queue of runs."""
-        with self._failures():
+        with self._failures:
             self._runs.finish()
 
     def download(self, allocation: Any, into: Bytes) -> None:
         """Copy, and wait."""
-        with self._failures():
+        with self._failures:
             self._cl.enqueue_copy(self._runs, into, allocation)
 
     def free(self, allocation: Any) -> None:
@@ -141,17 +176,36 @@ class OpenCLDevice:
         """What the driver reports; it tells no free memory."""
         return MemoryInfo(self._device.global_mem_size, None)
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
-        cl = self._cl
-        try:
-            yield
-        except cl.MemoryError as error:
+
+class _Failures:
+    """Turns what pyopencl raises into errors of kernels. No generator: each launch and copy goes through it."""
+
+    def __init__(self, cl: Any) -> None:
+        self._cl = cl
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is None or not isinstance(error, self._cl.Error):
+            return
+        if isinstance(error, self._cl.MemoryError):
             raise DeviceMemoryError(f"The driver refused memory: {_message(error)}") from error
-        except cl.LogicError as error:
+        if isinstance(error, self._cl.LogicError):
             raise LaunchError(f"The driver refuses: {_message(error)}") from error
-        except cl.Error as error:
-            raise DeviceLostError(f"The device failed: {_message(error)}") from error
+        raise DeviceLostError(f"The device failed: {_message(error)}") from error
+
+
+def _enqueue() -> Callable[..., int] | None:
+    """`clEnqueueNDRangeKernel` of the library that pyopencl has loaded; None where it is not found."""
+    path = mapped_file("libOpenCL")
+    if path is None:
+        return None
+    enqueue = ctypes.CDLL(path).clEnqueueNDRangeKernel
+    sizes, pointer, number = ctypes.POINTER(ctypes.c_size_t), ctypes.c_void_p, ctypes.c_uint
+    enqueue.argtypes = [pointer, pointer, number, sizes, sizes, sizes, number, pointer, pointer]
+    enqueue.restype = ctypes.c_int
+    return cast(Callable[..., int], enqueue)
 
 
 def _devices(cl: Any) -> list[Any]:

@@ -33,6 +33,17 @@ def name_processor(device: int) -> str | None:
     return None
 
 
+def mapped_file(name: str) -> str | None:
+    """The path of a library of this process whose name begins so; None if there is none, or this is not Linux."""
+    if sys.platform != "linux":
+        return None
+    for line in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+        path = line.split(maxsplit=5)[5:]
+        if path and Path(path[0]).name.startswith(name):
+            return path[0]
+    return None
+
+
 def _is_text(address: int, text: bytes, readable: list[tuple[int, int]]) -> bool:
     """Whether a pointer to this text lies at an address."""
     if not _holds(address, 8, readable):

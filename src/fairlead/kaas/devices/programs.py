@@ -7,11 +7,35 @@ are replaced whole. When there are more than `most` entries, the oldest go.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
+from fairlead.kaas.errors import BuildError
+from fairlead.kaas.graph import Graph, Kernel
+
 _SUM = 32
+_MOST_KEPT = 1024  # programs, or graphs, in a process; more are rare, and found again on disk
+
+V = TypeVar("V")
+
+
+def keep(kept: dict[str, V], key: str, value: V) -> None:
+    """Remember what was compiled, in the process; when there is too much, all else is forgotten."""
+    if len(kept) >= _MOST_KEPT:
+        kept.clear()
+    kept[key] = value
+
+
+def sources_of(graph: Graph, language: str) -> Iterator[tuple[Kernel, str]]:
+    """Each kernel of a graph with its source in "OpenCL" or "CUDA". BuildError for one that has none."""
+    for kernel in graph.kernels:
+        source = None if kernel.source is None else getattr(graph.sources[kernel.source], language.lower())
+        if source is None:
+            raise BuildError(f"Kernel {kernel.name!r} of {graph.name} has no source in {language}.")
+        yield kernel, source
 
 
 class ProgramCache:

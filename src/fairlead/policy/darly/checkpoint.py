@@ -69,7 +69,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     arrays, text = read_weights(path, FORM)
     try:
         description = msgspec.json.decode(text, type=Description)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         fail(source, f"has a description that cannot be read: {error}")
     _check(source, description, arrays)
     return Checkpoint(description=description, arrays=arrays)

@@ -45,6 +45,14 @@ class Run:
     is_open: bool = True
 
 
+_Ends = list[tuple[float, int, Run]]  # of runs, a heap; those that are over leave when they are first
+
+
+def _forget_ended(ends: _Ends) -> None:
+    while ends and not ends[0][2].is_open:
+        heappop(ends)
+
+
 class _Open:
     """An admitted request: the planned use that is still ahead, and where it is counted."""
 
@@ -81,7 +89,8 @@ class Admission:
     def __init__(self, outlook: Outlook, without: frozenset[str] = frozenset()) -> None:
         self._outlook = outlook
         self._without = without
-        self._ends: list[tuple[float, int, Run]] = []  # of runs, a heap; those that are over leave when they are first
+        self._ends: _Ends = []
+        self._ends_of: dict[str, _Ends] = {}  # by function
         self._begun = 0
         self.held: Pair = (0.0, 0.0)  # by runs
         self._held_by: dict[str, Pair] = dict.fromkeys(outlook.flows, (0.0, 0.0))
@@ -176,8 +185,9 @@ class Admission:
     def begin(self, run: Run) -> None:
         """Count what a run takes from now on."""
         self._begun += 1
-        self._forget_ended()
-        heappush(self._ends, (run.end, self._begun, run))
+        for ends in (self._ends, self._ends_of.setdefault(run.menu.name, [])):
+            _forget_ended(ends)
+            heappush(ends, (run.end, self._begun, run))
         self._hold(run.step.workflow, *run.held)
 
     def end(self, run: Run) -> None:
@@ -187,13 +197,16 @@ class Admission:
 
     def soonest(self, now: float) -> float:
         """When the first of the runs is expected to end; `now` if there is none."""
-        self._forget_ended()
-        return self._ends[0][0] if self._ends else now
-
-    def _forget_ended(self) -> None:
         ends = self._ends
-        while ends and not ends[0][2].is_open:
-            heappop(ends)
+        _forget_ended(ends)
+        return ends[0][0] if ends else now
+
+    def soonest_of(self, function: str) -> float | None:
+        """When the first of the runs of a function is expected to end; None if there is none."""
+        ends = self._ends_of.get(function)
+        if ends:
+            _forget_ended(ends)
+        return ends[0][0] if ends else None
 
     def _hold(self, workflow: str, cpu: float, gpu: float) -> None:
         held, own = self.held, self._held_by[workflow]
@@ -248,6 +261,10 @@ class Admission:
                 bin.gpu += found.left[1]
                 bin.requests += 1
         self._work[flow.workflow.name] = bins
+
+    def is_noted(self, requests: Iterable[int]) -> bool:
+        """Whether any of these requests was admitted with a deadline, so that what becomes of it is kept."""
+        return not self._open.keys().isdisjoint(requests)
 
     def note(self, requests: Iterable[int], note: Started) -> None:
         """Keep why a run of admitted requests was started as it was."""

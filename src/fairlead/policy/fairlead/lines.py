@@ -129,6 +129,8 @@ class Line:
         for line in self.siblings:
             if len(found) >= most:
                 break
+            if not line.size:
+                continue
             late = line._items.bisect_left((end,))
             found += line._pop(view, most - len(found), late)
         return found

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fairlead.model import Cluster, Configuration, Function, Node
 from fairlead.planning.feasibility import could_run
+from fairlead.policy.fairlead.carried import carried, seen
 from fairlead.profile import Estimate
 
 Reals = NDArray[np.float64]
@@ -19,8 +20,6 @@ Pair = tuple[float, float]  # of vCPUs and of vGPUs, where a decision counts: qu
 
 _MIG_PART = {1: 1.0, 2: 7 / 3, 3: 3.5, 4: 3.5, 7: 7.0}  # sevenths of a device that a slice keeps from all others
 _LEAST_S = 1e-9  # what a function declared to take no time is taken to need: times are divided by each other
-_PRIOR_RUNS = 5.0  # weight of "declared times are right" against runs that were observed
-_MOST_RUNS = 50.0
 _FOLLOW = 0.05  # weight of the newest observation of a full cluster
 _LEAST = 0.2
 _FOLLOW_COLD = 0.3  # weight of the newest cold start
@@ -93,8 +92,9 @@ class Menu:
     """The options of one function as arrays, one entry per (configuration, kind of node).
 
     An option is left out if another one of the same kind and batch is at least as fast and needs no more. Times of
-    options that have not run yet are corrected by what was learned from those that have. Of a function whose times are
-    assumed, no option is left out, and all times are those of the estimate, which carries over what was seen.
+    options that have not run yet follow from those that have (`carried`): cautious ones, and, for what a run costs
+    while there is room, hopeful ones. Of a function whose times are assumed, no option is left out, and all times
+    are those of the estimate, which carries over what was seen.
 
     Args:
         function: What is run.
@@ -146,6 +146,7 @@ class Menu:
         declared_s = np.array([estimate.latency_s(c, kind) for c, kind in options])
         self._declared_s: Reals = np.maximum(declared_s, _LEAST_S)
         self._believed_s = self._declared_s.copy()
+        self._hoped_s = self._believed_s
         upper_s = np.array([estimate.upper_s(c, kind) for c, kind in options])
         self._spread: Reals = np.maximum(upper_s, _LEAST_S) / self._declared_s
         self._runs: dict[int, int] = {}  # by option: how many batches of it were started
@@ -163,6 +164,7 @@ class Menu:
         wants = [(*size, c.memory_gb) for size, (c, _) in zip(self.sizes, options, strict=True)]
         numbers = {want: number for number, want in enumerate(dict.fromkeys(wants))}
         self.footprint = [numbers[want] for want in wants]  # equal for options that differ in their batch only
+        self.footprints = [self.footprint.index(number) for number in range(len(numbers))]  # an option of each
         # When no node was found for a footprint, by what `Ground.find` looks for; and when it fitted nowhere at all.
         self.nowhere = [[-9] * len(numbers) for _ in range(4)]
         self.blocked = [-9] * len(numbers)
@@ -237,29 +239,35 @@ class Menu:
         )
 
     def learn(self, estimate: Estimate, *, corrects: bool = True) -> None:
-        """Take over what is believed now of the options that have run, and correct the others by the same factor."""
-        before = self._believed_s.tobytes(), self._spread.tobytes()
+        """Take over what is believed now of the options that have run, and what that says of the others."""
+        before = self._believed_s.tobytes(), self._hoped_s.tobytes(), self._spread.tobytes()
         if self._runs and corrects:
             for i in range(len(self)) if estimate.is_assumed else self._runs:
                 self._believed_s[i] = max(estimate.latency_s(*self.options[i]), _LEAST_S)
                 self._spread[i] = max(estimate.upper_s(*self.options[i]), _LEAST_S) / self._believed_s[i]
-        if self._runs and corrects and not estimate.is_assumed:
-            known = np.array(list(self._runs))
-            weights = np.minimum(np.array(list(self._runs.values()), float), _MOST_RUNS)
-            logs = np.log(self._believed_s[known] / self._declared_s[known])
-            factor = float(np.exp((weights * logs).sum() / (weights.sum() + _PRIOR_RUNS)))
-            others = np.ones(len(self), bool)
-            others[known] = False
-            self._believed_s[others] = self._declared_s[others] * factor
-        is_same = before == (self._believed_s.tobytes(), self._spread.tobytes())
+            if not estimate.is_assumed:
+                self._carry_over()
+        is_same = before == (self._believed_s.tobytes(), self._hoped_s.tobytes(), self._spread.tobytes())
         if not is_same or self._derived_for != (self.safety, self._run_cold_s, self._loads):
             self._derive()
+
+    def _carry_over(self) -> None:
+        """Take over what the runs of some options say of those that have not run."""
+        known, runs = np.array(list(self._runs)), np.array(list(self._runs.values()), float)
+        believed_s = self._believed_s[known]
+        ratios = seen(believed_s / self._declared_s[known], runs)
+        hopeful, cautious = carried(self._declared_s, known, ratios, runs)
+        self._hoped_s = np.maximum(self._declared_s * hopeful, _LEAST_S)
+        self._believed_s = np.maximum(self._declared_s * cautious, _LEAST_S)
+        self._hoped_s[known] = self._believed_s[known] = believed_s
 
     def _derive(self) -> None:
         self.version += 1
         self._derived_for = self.safety, self._run_cold_s, self._loads
-        self.mean_s: Reals = self._believed_s + self._estimate.overhead_s + self._run_cold_s
-        self.upper_s: Reals = self.mean_s * (1 + self.safety * (self._spread - 1))
+        fixed_s = self._estimate.overhead_s + self._run_cold_s
+        hope = max(0.0, 2 * self.safety - 1)  # as long as there is room, and none once much of it is used
+        self.mean_s: Reals = self._believed_s + hope * (self._hoped_s - self._believed_s) + fixed_s
+        self.upper_s: Reals = (self._believed_s + fixed_s) * (1 + self.safety * (self._spread - 1))
         self.fastest_s = float(self.mean_s.min()) if len(self) else inf
         self.slowest_s = float(self.upper_s.max()) if len(self) else inf
         held_s = self.mean_s + self._loads * self.cold_s  # a kernel has its device while it loads

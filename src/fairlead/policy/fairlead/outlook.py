@@ -6,6 +6,7 @@ expected requests would exhaust becomes more expensive, so plans move to configu
 it.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from math import ceil, exp, inf, isfinite, lgamma, log, sqrt
 
@@ -125,6 +126,9 @@ class Step:
         """What of the table depends on times and on the rate of requests, and not on prices."""
         menu = self.menu
         self.bins = np.ceil((menu.upper_s + self._transfer_s) / self.grid_s - 1e-6).astype(int)
+        # Of the last stage, whether a run is in time is not rounded to the grid: by what time each option is allowed.
+        self._ends_s: list[float] = (np.sort(menu.upper_s) - 1e-9).tolist()
+        self._places = np.searchsorted(self._ends_s, menu.upper_s - 1e-9)
         waits_s = (menu.batch - 1) / max(rate, 1e-9) * _GATHERING
         planned = np.ceil((menu.upper_s + self._transfer_s + waits_s) / self.grid_s - 1e-6)
         left = _ENTRIES[:, None] - np.minimum(planned, GRID + 1).astype(int)[None, :]
@@ -152,7 +156,11 @@ class Step:
         """The entry of the table for so much time left; negative if there is none."""
         if seconds >= self.slo_s:
             return GRID
-        return int((seconds - self.reply_s) * self._planned_part / self.grid_s + 1e-6)
+        return int(self._run_within_s(seconds) / self.grid_s + 1e-6)
+
+    def _run_within_s(self, left_s: float) -> float:
+        """What of the time that is left is planned with."""
+        return (left_s - self.reply_s) * self._planned_part
 
     @property
     def _planned_part(self) -> float:
@@ -164,11 +172,12 @@ class Step:
 
     def ranked(self, left_s: float, waiting: int) -> tuple[list[int], list[float]]:
         """The options that are in time for the first of `waiting` invocations, best first, with their costs per run."""
-        left = self.bin(left_s)
+        left = self.bin(left_s) if self.after else bisect_right(self._ends_s, self._run_within_s(left_s))
         key = (left, min(waiting, self.menu.most))
         found = self._ranks.get(key)
         if found is None:
-            cost = self._ahead_from(left - self.bins) + self.run_cost / np.minimum(self.menu.batch, key[1])
+            after = left - self.bins if self.after else left - 1 - self._places
+            cost = self._ahead_from(after) + self.run_cost / np.minimum(self.menu.batch, key[1])
             order = np.argsort(cost, kind="stable")[:_MOST_RANKED]
             order = order[np.isfinite(cost[order])]
             found = self._ranks[key] = (order.tolist(), cost[order].tolist())

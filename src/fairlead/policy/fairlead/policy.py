@@ -162,23 +162,38 @@ class Fairlead(Policy):
     # --- admission -------------------------------------------------------------------------------------------------
 
     def _admit(self, view: View, fresh: Sequence[Request]) -> Iterator[Action]:
-        now, is_full = view.now, self._ground.is_full
-        soonest = self._admission.soonest(now) if is_full else now
+        now = view.now
+        soonest: dict[str, float | None] = {}  # by workflow
         for request in fresh:
-            flow = self._outlook.flows[request.workflow]
+            name = request.workflow
+            flow = self._outlook.flows[name]
             if self._outlook.arrive(request, now):
                 self._admission.sort_again(flow)
             start, joins = now, False
-            if is_full:
-                start = max(start, soonest)
-                ahead_s, joins = self._ahead(flow, start, request.deadline - start)
-                start += ahead_s
+            if request.deadline < inf:
+                if name not in soonest:
+                    soonest[name] = self._free_at(view, flow)
+                if (free := soonest[name]) is not None:
+                    ahead_s, joins = self._ahead(flow, free, request.deadline - free)
+                    start = free + ahead_s
             refusal = self._admission.admit(request, now, start, joins=joins)
             if refusal is not None:
                 yield Reject(request.id, refusal.reason, refusal.retry_after_s)
             elif request.deadline < inf:
                 finish = min(request.deadline, now + flow.planned_s)
                 yield Plan(request.id, flow.tell()[1], finish, self._admission.notes(request.id))
+
+    def _free_at(self, view: View, flow: Flow) -> float | None:
+        """When the first stage of a new request can have a place at the earliest; None if there may be one now.
+
+        The cluster is full, or the nodes that have room left have none for this function. The second counts while runs
+        of a function with batches go on: requests may join the next batch, or be too late for it.
+        """
+        now, menu = view.now, flow.first[0].menu
+        if self._ground.is_full:
+            return max(now, self._admission.soonest(now))
+        own = self._admission.soonest_of(menu.name) if menu.most > 1 else None
+        return None if own is None or not self._ground.is_closed_to(view, menu) else max(now, own)
 
     def _line_up(self, view: View) -> None:
         """Put what became ready into its lines, unless it was refused."""
@@ -199,7 +214,7 @@ class Fairlead(Policy):
         options, _ = line.step.ranked(left_s, menu.most)
         option = options[0] if options else line.step.option
         batches, others = divmod(line.waiting - line.late_for(start + menu.uppers_s[option]), menu.most)
-        return batches * menu.means_s[option] / self._supply.slots(menu.held_by[option]), others > 0
+        return batches * menu.means_s[option] / self._ground.slots(menu, option), others > 0
 
     # --- dispatch --------------------------------------------------------------------------------------------------
 
@@ -513,16 +528,17 @@ class Fairlead(Policy):
 
     def _start(
         self, view: View, line: Line, option: int, node: str, skipped: int, first: int, *, is_rushed: bool
-    ) -> tuple[Action, ...]:
+    ) -> Iterator[Action]:
         menu, ground, now, waiting = line.menu, self._ground, view.now, line.waiting
         better = menu.told[first] if first != option else None
         configuration = menu.options[option][0]
         batch = line.take(view, configuration.batch, skipped, now + menu.uppers_s[option])
         if not batch:
-            return ()
+            return
         if len(batch) < configuration.batch:
             option = menu.smallest_for(option, len(batch))
             configuration = menu.options[option][0]
+        yield Start(tuple(batch), configuration, node)  # before the books, which the instance need not wait for
         part, others = ground.part(node, menu, option), ground.busy.get(node, 0.0)
         ground.use(node, others + part)
         expected_s, end, head = menu.means_s[option], now + menu.uppers_s[option], batch[0]
@@ -540,6 +556,8 @@ class Fairlead(Policy):
                 waited_s = min(now - since, 0.25 * self._step(invocation).slo_s)
                 menu.wait_s += 0.02 * (waited_s - menu.wait_s)
         menu.started(option)
+        if not self._admission.is_noted(requests):
+            return
         told, kind = menu.told[option]
         note = Started(
             menu.name,
@@ -558,7 +576,6 @@ class Fairlead(Policy):
             line.was_kept_waiting(head),
         )
         self._admission.note(requests, note)
-        return (Start(tuple(batch), configuration, node),)
 
     # --- when to look again ----------------------------------------------------------------------------------------
 

@@ -147,6 +147,10 @@ class VirtualProvider:
         instance = None if node is None else node.instances.get(key)
         return Usage() if instance is None else Usage(cpu_s=instance.cpu_s)
 
+    def cpu_s(self, key: str) -> float | None:
+        """CPU time that an instance has used so far."""
+        return self.usage(key).cpu_s
+
     def places(self) -> Sequence[Place]:
         """No node is on this machine."""
         return ()

@@ -13,7 +13,9 @@ const VIEWS = { "": ["Overview", Overview], requests: ["Requests", Requests], ma
 
 const place = () => {
   const [view = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/");
-  return [view in VIEWS ? view : "", decodeURIComponent(rest.join("/"))];
+  let name = rest.join("/");
+  try { name = decodeURIComponent(name); } catch { /* a link that was cut off */ }
+  return [Object.hasOwn(VIEWS, view) ? view : "", name];
 };
 
 function Page() {

@@ -14,6 +14,7 @@ export function useLive() {
   const [, redraw] = useState({});
   useEffect(() => {
     listeners.add(redraw);
+    redraw({}); // an answer may have come between the first drawing and now
     return () => listeners.delete(redraw);
   }, []);
   return live;

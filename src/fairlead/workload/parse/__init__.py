@@ -9,7 +9,16 @@ from fairlead.workload.parse.scenario import (
     load_scenario,
     parse_scenario,
     scenario_points,
+    shipped_names,
     shipped_scenarios,
 )
 
-__all__ = ["CheckPolicy", "Document", "load_scenario", "parse_scenario", "scenario_points", "shipped_scenarios"]
+__all__ = [
+    "CheckPolicy",
+    "Document",
+    "load_scenario",
+    "parse_scenario",
+    "scenario_points",
+    "shipped_names",
+    "shipped_scenarios",
+]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MAX_ARRIVALS = 1e9  # of one entry: beyond, the instants alone take more memory than a machine has
 
 _WINDOW: dict[str, Check] = {"from_s": number, "until_s": number}
+_CLOSED = "closed-loop"
 _SPREAD = choice("uniform", "even", "start")
 
 
@@ -124,7 +125,7 @@ def _parse_process(
         return None  # without it, nobody knows which keys belong here
     before = len(entry.faults)
     arrivals = _PROCESSES[process](entry, workflow or "", setting)
-    window = _parse_window(entry, process)
+    window = None if process == _CLOSED else _parse_window(entry)
     entry.finish()
     if arrivals is None or workflow is None or len(entry.faults) > before:
         return None
@@ -138,17 +139,13 @@ def _parse_process(
             entry.fault(None, f"cannot be multiplied by a rate_scale of {rate_scale:g}: {error}")
             return None
     if window is None or isinstance(arrivals, ClosedLoop):
-        return arrivals
+        return arrivals  # users have a window of their own
     return msgspec.structs.replace(window, workflow=workflow, process=arrivals)
 
 
-def _parse_window(entry: Section, process: str) -> Window | None:
+def _parse_window(entry: Section) -> Window | None:
     """When the entry begins and ends, around a stand-in for its process; None where it lasts for the whole run."""
     values = entry.read(_WINDOW)
-    if process == "closed-loop":
-        for key in values:
-            entry.fault(key, "cannot be given for a closed loop, whose users call for the whole run.")
-        return None
     return entry.build(partial(Window, "", Poisson("", 1.0)), values) if values else None
 
 
@@ -308,7 +305,7 @@ _PROCESSES: dict[str, Parse] = {
     "minute-counts": _minute_counts,
     "azure": _azure,
     "azure-like": _simple(AzureLike, {"rate_rps": number}, {"cv": number, "correlation": number, "period_s": number}),
-    "closed-loop": _simple(
-        ClosedLoop, {"users": integer, "think_s": number}, {"think": choice("exponential", "constant")}
+    _CLOSED: _simple(
+        ClosedLoop, {"users": integer, "think_s": number}, {"think": choice("exponential", "constant"), **_WINDOW}
     ),
 }

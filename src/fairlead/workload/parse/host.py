@@ -12,6 +12,7 @@ from fairlead.workload.parse.reader import Section, integer, mapping, number, te
 
 _WHOLE = ("cores", "max_open", "max_sent")
 _LISTS = ("wake_s", "wake_busy_s")
+_LISTS_BY_NAME = ("run_delay_s", "run_delay_busy_s")
 _BY_NAME = ("decision_s", "decision_waiting_s", "cpu_share", "run_s", "run_share", "values_mb")
 _NESTED = ("arms", "items", "cores_used")
 
@@ -30,7 +31,7 @@ def parse_host(top: Section, folder: Path) -> Host | None:
         if name in _LISTS:
             if name in section:
                 values[name] = tuple(section.all_of(name, number))
-        elif name == "run_delay_s":
+        elif name in _LISTS_BY_NAME:
             values |= {name: delays} if (delays := _lists(section, name)) is not None else {}
         elif name in _BY_NAME:
             values |= {name: found} if (found := _numbers(section, name)) is not None else {}

@@ -15,14 +15,22 @@ from fairlead.workload.parse.host import parse_host
 from fairlead.workload.parse.optimise import optimised, parse_optimise
 from fairlead.workload.parse.overrides import apply_override, read_overrides
 from fairlead.workload.parse.reader import Check, Section, a_name, choice, integer, number, sequence, text
-from fairlead.workload.parse.source import Document, read_source, shipped_scenarios
+from fairlead.workload.parse.source import Document, read_source, shipped_names, shipped_scenarios
 from fairlead.workload.parse.workflows import parse_workflows
 from fairlead.workload.scenario import DecisionTime, NodeFault, PolicyChoice, PressureChange, Scenario, Sweep
 
 if TYPE_CHECKING:
     from fairlead.workload.azure import MinuteTrace
 
-__all__ = ["CheckPolicy", "Document", "load_scenario", "parse_scenario", "scenario_points", "shipped_scenarios"]
+__all__ = [
+    "CheckPolicy",
+    "Document",
+    "load_scenario",
+    "parse_scenario",
+    "scenario_points",
+    "shipped_names",
+    "shipped_scenarios",
+]
 
 CheckPolicy = Callable[[PolicyChoice, str], list[Fault]]
 """Gives the faults of a choice; the second argument is its path, `policy` or `scaler`, with which theirs begin."""

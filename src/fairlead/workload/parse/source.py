@@ -26,6 +26,11 @@ class Document:
         return self.source
 
 
+def shipped_names() -> tuple[str, ...]:
+    """The name of every scenario that comes with Fairlead, in order. No file is read for it."""
+    return tuple(_shipped())
+
+
 def shipped_scenarios() -> dict[str, str]:
     """Every scenario that comes with Fairlead: its name, and what it is in one line."""
     shipped = _shipped()

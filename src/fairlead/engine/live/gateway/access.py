@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TextIO
 import msgspec
 
 from fairlead.engine.live.gateway.exchange import Exchange
-from fairlead.engine.live.logs.lines import plain
+from fairlead.errors import plain
 
 Form = Literal["text", "json"]
 

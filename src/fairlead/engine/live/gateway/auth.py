@@ -6,13 +6,15 @@ from urllib.parse import urlsplit
 from fairlead.engine.live.gateway.problems import Problem
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
+_OWN_SITE = (b"same-origin", b"none")  # by a page of this gateway, or by hand
 
 
 class Guard:
     """Lets an exchange pass, or raises the Problem that ends it.
 
     Without a token the gateway listens on loopback only, which a page in a browser on the same machine can still reach:
-    so a name of another host (DNS rebinding) and a foreign `Origin` are refused.
+    so a name of another host (DNS rebinding) and a foreign `Origin` are refused, and what a browser sends for a page of
+    another site without an `Origin`, such as an image that a page asks for.
     """
 
     def __init__(self, token: str | None) -> None:
@@ -29,6 +31,8 @@ class Guard:
                     self._local_hosts.add(host)
             if b"origin" in headers:
                 _require_same(headers[b"origin"], host)
+            elif b"sec-fetch-site" in headers and headers[b"sec-fetch-site"] not in _OWN_SITE:
+                raise Problem(403, "foreign_origin", "Without a token a page of another site may not call it.")
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer" or not compare_digest(given.strip(), self._expected):

@@ -42,7 +42,8 @@ def call(gateway: "Gateway", exchange: Exchange) -> bool:
         done=partial(_ended, gateway, exchange),
         trace=exchange.traceparent,
     )
-    exchange.ran_as = _id(caller.ticket)
+    if gateway.settings.access_log is not None:
+        exchange.ran_as = _id(caller.ticket)
     return True
 
 

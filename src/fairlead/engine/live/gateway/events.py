@@ -141,8 +141,8 @@ class Hub:
             self._told = {name: tally.recent.number for name, tally in self._tallies.by_workflow.items()}
             self._stages.append(self._stage_totals(self._host.glance()))
         self._listeners.add(outlet)
-        outlet.send(b"retry: 2000\n\n")
-        outlet.send(_event(self._picture(self._host.glance(), lists_instances=True)))
+        # One event: some clients take a `retry` that stands alone for an event without data.
+        outlet.send(b"retry: 2000\n" + _event(self._picture(self._host.glance(), lists_instances=True)))
 
     def close(self) -> None:
         """End every listener's stream."""

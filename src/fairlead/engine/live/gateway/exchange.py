@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/=+-]{1,128}").fullmatch
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}").fullmatch
+_LATER = re.compile(rb"(?!00|ff)([0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})-[!-~]*").fullmatch
 _RUN = token_hex(6).encode()  # so that ids we make differ between runs of the gateway
 _NUMBERS = count(1)
 
@@ -89,7 +90,7 @@ class Exchange:
         given = headers.get(b"x-request-id")
         self.request_id = given if given and _REQUEST_ID(given) else b"%b-%x" % (_RUN, next(_NUMBERS))
         trace = headers.get(b"traceparent")
-        self.traceparent = trace if trace and _TRACEPARENT(trace) else None
+        self.traceparent = None if trace is None else _continued(trace)
 
     def again(self) -> "Exchange":
         """Another request with the same head, without a body. It shares the headers, which do not change any more."""
@@ -136,3 +137,11 @@ class Exchange:
         held, self.held_bytes = self.held_bytes, 0
         self._parts.clear()
         return held
+
+
+def _continued(trace: bytes) -> bytes | None:
+    """The trace that a header says to continue; None for none. Of later versions, what this one knows."""
+    if _TRACEPARENT(trace):
+        return trace
+    later = _LATER(trace)
+    return None if later is None else b"00" + later[1][2:]

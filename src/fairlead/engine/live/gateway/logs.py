@@ -24,6 +24,8 @@ _READ_BYTES = 64 << 10  # per period and follower
 _MOST_BEHIND = 8 << 20  # bytes; a follower that is further behind goes on at the end
 _ALIVE_S = 15.0  # an empty line says that the connection is alive
 _MOST_NAME = 300
+_SEARCHES = 2  # of the whole folder, at once: one holds the interpreter for a second or more
+_MOST_WAITING = 16  # that wait for these
 _TEXT = {"type": "string"}
 _QUERY = (
     ("app", "Lines of this app.", _TEXT),
@@ -51,12 +53,26 @@ class Followers:
         self.folder = folder
         self._most = most
         self._tasks: set[asyncio.Task[None]] = set()
+        self._searches = asyncio.Semaphore(_SEARCHES)
+        self._searching = 0
 
     def check(self) -> None:
         """429 where one more would be too many."""
         if len(self._tasks) >= self._most:
             message = f"{self._most} clients follow the logs already, the most that may (max_log_followers)."
             raise Problem(429, "too_many_followers", message, retry_after_s=5.0)
+
+    async def last(self, wanted: Wanted, most: int, end: Place | None = None) -> bytes:
+        """The last lines before a place; 429 where too many clients ask for some."""
+        if self._searching >= _SEARCHES + _MOST_WAITING:
+            message = f"{self._searching} clients wait for lines of the logs already."
+            raise Problem(429, "too_many_followers", message, retry_after_s=1.0)
+        self._searching += 1
+        try:
+            async with self._searches:
+                return _joined(await asyncio.to_thread(self.folder.last, wanted, most, end))
+        finally:
+            self._searching -= 1
 
     def start(self, outlet: Outlet, wanted: Wanted, most: int, end: Place) -> None:
         """Send the last lines before a place, then what comes after it."""
@@ -77,7 +93,7 @@ class Followers:
     async def _follow(self, outlet: Outlet, wanted: Wanted, most: int, end: Place) -> None:
         try:
             tail = Tail(self.folder, end)
-            outlet.send(_joined(await asyncio.to_thread(self.folder.last, wanted, most, end)))
+            outlet.send(await self.last(wanted, most, end))
             quiet_s = 0.0
             while True:
                 data = await asyncio.to_thread(_next, tail, wanted)
@@ -111,8 +127,7 @@ async def logs(gateway: "Gateway", exchange: Exchange) -> Reply:
         followers.check()
         end = await asyncio.to_thread(followers.folder.end)  # what comes once the client has the head, it gets
         return Reply(200, b"", _HEADERS, _NDJSON, lambda outlet: followers.start(outlet, wanted, most, end))
-    found = await asyncio.to_thread(followers.folder.last, wanted, most)
-    return Reply(200, _joined(found), _HEADERS, _NDJSON)
+    return Reply(200, await followers.last(wanted, most), _HEADERS, _NDJSON)
 
 
 _HEADERS = [(b"cache-control", b"no-store")]

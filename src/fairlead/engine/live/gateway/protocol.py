@@ -25,7 +25,7 @@ from fairlead.engine.live.gateway.problems import Problem
 from fairlead.engine.live.gateway.repeats import KnownHead, known_head
 from fairlead.engine.live.gateway.replies import Reply
 from fairlead.engine.live.gateway.settings import Settings
-from fairlead.engine.live.gateway.streaming import MOST_UNREAD, StreamedBody
+from fairlead.engine.live.gateway.streaming import MOST_UNREAD, StreamedBody, notice_loss
 
 if TYPE_CHECKING:
     from fairlead.engine.live.gateway.app import Gateway
@@ -36,6 +36,7 @@ _SMALL_CHUNKS = 2048  # chunks that may be as small as they like
 _SOON_READ = 64 << 10  # a refused body of this size is read to its end, and the connection stays
 _MOST_DISCARDED = 64 << 20  # bytes that are read past an answer, so that a client that still sends gets to read it
 _LINGER_S = 2.0
+_GONE_S = 30.0  # a client that follows a stream, and has not confirmed what it was sent
 _log = logging.getLogger("fairlead.gateway")
 
 
@@ -397,6 +398,7 @@ class HttpConnection(asyncio.Protocol):
         if reply.stream is not None and exchange.method != "HEAD":
             outlet = StreamedBody(self, is_chunked=not exchange.is_old)
             self.on_lost = outlet.lost
+            notice_loss(self._transport, min(_GONE_S, self._settings.idle_limit_s))
             reply.stream(outlet)  # the request stays in work until the outlet is ended
             return
         self._answered(exchange)

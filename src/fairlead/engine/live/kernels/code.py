@@ -52,14 +52,14 @@ def read_kernels(file: Path) -> dict[str, KernelCode]:
             text = snapshot.data[spec.kernel.graph]
             values = {} if spec.kernel.constants is None else load(snapshot.data[spec.kernel.constants])
             graph, by_key = keyed(spec.name, parse_graph(text, spec.kernel.graph), values)
+            scheduled = {buffer.name: scheduled_buffer(buffer) for buffer in spec.kernel.buffers}
+            buffers: dict[str, tuple[str, ...]] = {}
+            for buffer in graph.buffers:
+                if buffer.is_cached:
+                    key = sys.intern(graph.key_of(buffer))
+                    buffers[key] = (*buffers.get(key, ()), scheduled[buffer.name])
         except (KeyError, ValueError, SafetensorError) as error:
             raise ConfigError(str(file), [Fault(f"functions.{spec.name}", f"its kernel is broken: {error}")]) from None
-        scheduled = {buffer.name: scheduled_buffer(buffer) for buffer in spec.kernel.buffers}
-        buffers: dict[str, tuple[str, ...]] = {}
-        for buffer in graph.buffers:
-            if buffer.is_cached:
-                key = sys.intern(graph.key_of(buffer))
-                buffers[key] = (*buffers.get(key, ()), scheduled[buffer.name])
         limit_s = spec.run_limit_s or float("inf")
         found[spec.name] = KernelCode(manifest.name, graph, by_key, limit_s, splits, buffers)
     return found

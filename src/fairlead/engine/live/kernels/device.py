@@ -72,6 +72,10 @@ class LiveDevice:
             executor = await self._opened()
         return await executor.run(request)
 
+    def submit(self, request: Request, answered: Callable[[Answer | KernelError], None]) -> Callable[[], None] | None:
+        """Run a request on an executor that is started, without waiting: see `Executor.submit`. None if it is not."""
+        return None if self._executor is None else self._executor.submit(request, answered)
+
     def join(self, tenant: str, gone: Gone) -> None:
         """Have somebody told when something of a tenant leaves the device."""
         self._told[tenant].append(gone)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
@@ -21,12 +22,27 @@ from fairlead.errors import FairleadError
 from fairlead.kaas.errors import KernelError
 from fairlead.kaas.graph import Graph
 from fairlead.kaas.request import Answer, Request
-from fairlead.kaas.tensors import inputs_of_value, value_of_outputs
+from fairlead.kaas.tensors import Array, inputs_of_value, value_of_outputs
 
 Say = Callable[[Ready | Failed | Done], None]
 
 _SMALL_BYTES = 1 << 18  # of inputs or outputs: more is read and written on a thread
 _MOST_ERROR = 4000
+
+
+@dataclass(eq=False)
+class _Running:
+    """A batch that is under way: the results that are there, and how the others are called off."""
+
+    batch: Batch
+    began: float
+    results: list[Result | None]
+    calls: dict[int, Callable[[], None]] = field(default_factory=dict)
+    work_s: float = 0.0
+    transfer_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.left = set(range(len(self.results)))
 
 
 class KernelInstance:
@@ -58,6 +74,7 @@ class KernelInstance:
         self._ended = ended
         self._code: KernelCode | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._running: set[_Running] = set()
         self._is_over = False
         self._leaves: str | None = None  # why it is stopped as soon as nothing of it runs
 
@@ -66,23 +83,37 @@ class KernelInstance:
         self._begin(self._load(code))
 
     def run(self, batch: Batch) -> None:
-        """Run a batch; those before it need not have ended."""
-        self._begin(self._run(batch))
+        """Run a batch; those before it need not have ended. All its invocations are given to the device at once."""
+        running = _Running(batch, perf_counter(), [None] * len(batch.stages))
+        self._running.add(running)
+        for index, (stage, value) in enumerate(zip(batch.stages, batch.inputs, strict=True)):
+            is_small = is_cheap(value) and _size(value) <= _SMALL_BYTES
+            self._safely(self._read, running, index, stage, value, is_small=is_small)
 
     def stop(self, grace_s: float, reason: str = "it was stopped") -> None:
         """End it, after what it runs if that ends within its grace. On the device that may go on for a while."""
         if self._is_over:
             return
-        if self._tasks and grace_s > 0:
+        if (self._tasks or self._running) and grace_s > 0:
             self._leaves = reason
             asyncio.get_running_loop().call_later(grace_s, self.stop, 0.0, reason)
             return
         self._is_over = True
         for task in self._tasks:
             task.cancel()
+        for running in self._running:
+            for call_off in running.calls.values():
+                call_off()
         if self._code is not None:
             self._device.leave(self._code.app, self._left)
         asyncio.get_running_loop().call_soon(self._ended, self, reason)
+
+    def _safely(self, what: Callable[..., object], *arguments: object, **more: object) -> None:
+        """Call a part of its runner: on a fault of ours the client gets no answer, so the instance ends."""
+        try:
+            what(*arguments, **more)
+        except Exception as error:
+            self.stop(0.0, f"its runner failed: {error!r}")
 
     def _begin(self, what: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(what)
@@ -91,11 +122,13 @@ class KernelInstance:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if (
-            not task.cancelled() and (error := task.exception()) is not None
-        ):  # a fault of ours: the client gets no answer
+        if not task.cancelled() and (error := task.exception()) is not None:
             self.stop(0.0, f"its runner failed: {error!r}")
-        elif self._leaves is not None and not self._tasks:
+        else:
+            self._leave_if_idle()
+
+    def _leave_if_idle(self) -> None:
+        if self._leaves is not None and not self._tasks and not self._running:
             self.stop(0.0, self._leaves)
 
     async def _load(self, reading: asyncio.Future[KernelCode]) -> None:
@@ -112,41 +145,96 @@ class KernelInstance:
         setup_s = answer.timings.load_s
         self._say(Ready(max(0.0, perf_counter() - began - setup_s), setup_s))
 
-    async def _run(self, batch: Batch) -> None:
-        assert self._code is not None, "a batch comes after Ready"
-        results, work_s, transfer_s = [], 0.0, 0.0
-        for stage, value in zip(batch.stages, batch.inputs, strict=True):
-            result, worked_s, moved_s = await self._one(self._code, stage, value)
-            results.append(result)
-            work_s += worked_s
-            transfer_s += moved_s
-        self._say(Done(batch.batch, work_s, tuple(results), batch.generation, transfer_s))
+    def _read(self, running: _Running, index: int, stage: str, value: Value, *, is_small: bool) -> None:
+        """Read the inputs of an invocation, and run it."""
+        code = self._code
+        assert code is not None, "a batch comes after Ready"
 
-    async def _one(self, code: KernelCode, stage: str, value: Value) -> tuple[Result, float, float]:
-        """One invocation: its result, the time of its kernels, and that of moving its data."""
+        def read() -> dict[str, Array] | FairleadError:
+            try:
+                return inputs_of_value(code.graph, self._store.read(value))
+            except (LostValueError, KernelError) as error:
+                return error
+
+        async def read_slowly() -> None:
+            self._submit(running, index, stage, await asyncio.to_thread(read), perf_counter() - began)
+
         began = perf_counter()
+        if is_small:
+            self._submit(running, index, stage, read(), perf_counter() - began)
+        else:
+            self._begin(read_slowly())
+
+    def _submit(
+        self, running: _Running, index: int, stage: str, inputs: dict[str, Array] | FairleadError, read_s: float
+    ) -> None:
+        code = self._code
+        assert code is not None, "a batch comes after Ready"
+
+        def answered(outcome: Answer | FairleadError) -> None:
+            self._safely(self._answered, running, index, stage, outcome, read_s)
+
+        async def run_later(request: Request) -> None:  # the executor is being started
+            try:
+                outcome: Answer | KernelError = await self._device.run(request)
+            except KernelError as error:
+                outcome = error
+            self._answered(running, index, stage, outcome, read_s)
+
         try:
-            if is_cheap(value) and _size(value) <= _SMALL_BYTES:
-                inputs = inputs_of_value(code.graph, self._store.read(value))
-            else:
-                inputs = await asyncio.to_thread(lambda: inputs_of_value(code.graph, self._store.read(value)))
+            if isinstance(inputs, FairleadError):
+                raise inputs
             request = Request(tenant=code.app, graph=code.graph, inputs=inputs, limit_s=code.run_limit_s)
-            read_s = perf_counter() - began
-            answer = await self._device.run(request)
-            answered = perf_counter()
-            is_split = stage in code.splits
-            if len(answer.payload) <= _SMALL_BYTES:
-                result = _result(code.graph, answer, self._store, self.spec.max_items, is_split)
-            else:
-                store, most = self._store, self.spec.max_items
-                result = await asyncio.to_thread(_result, code.graph, answer, store, most, is_split)
-        except LostValueError as error:
-            return Result(False, error=f"{LOST_INPUT}{error}"), 0.0, 0.0
-        except KernelError as error:
-            return Result(False, error=f"{type(error).__name__}: {error}"[:_MOST_ERROR]), perf_counter() - began, 0.0
-        timings = answer.timings
-        moved_s = read_s + timings.load_s + timings.download_s + (perf_counter() - answered)
-        return result, timings.compile_s + timings.run_s, moved_s
+            call_off = self._device.submit(request, answered)
+        except (LostValueError, KernelError) as error:  # whoever sent the batch is not told before it returns
+            asyncio.get_running_loop().call_soon(answered, error)
+            return
+        if call_off is None:
+            self._begin(run_later(request))
+        elif index in running.left:
+            running.calls[index] = call_off
+
+    def _answered(
+        self, running: _Running, index: int, stage: str, outcome: Answer | FairleadError, read_s: float
+    ) -> None:
+        """Turn what the device says of an invocation into its result."""
+        code = self._code
+        if self._is_over or code is None:
+            return
+        if isinstance(outcome, LostValueError):
+            self._finish(running, index, Result(False, error=f"{LOST_INPUT}{outcome}"), 0.0, 0.0)
+            return
+        if isinstance(outcome, FairleadError):
+            result = Result(False, error=f"{type(outcome).__name__}: {outcome}"[:_MOST_ERROR])
+            self._finish(running, index, result, perf_counter() - running.began, 0.0)
+            return
+        answered_at, timings = perf_counter(), outcome.timings
+        arguments = (code.graph, outcome, self._store, self.spec.max_items, stage in code.splits)
+
+        def finish(result: Result) -> None:
+            moved_s = read_s + timings.load_s + timings.download_s + perf_counter() - answered_at
+            self._finish(running, index, result, timings.compile_s + timings.run_s, moved_s)
+
+        async def write_slowly() -> None:
+            finish(await asyncio.to_thread(_result, *arguments))
+
+        if len(outcome.payload) <= _SMALL_BYTES:
+            finish(_result(*arguments))
+        else:
+            self._begin(write_slowly())
+
+    def _finish(self, running: _Running, index: int, result: Result, work_s: float, transfer_s: float) -> None:
+        """Note the result of an invocation, and pass on those of its batch when it was the last."""
+        running.results[index] = result
+        running.left.discard(index)
+        running.calls.pop(index, None)
+        running.work_s += work_s
+        running.transfer_s += transfer_s
+        if not running.left and not self._is_over:
+            self._running.discard(running)
+            batch, results = running.batch, tuple(each for each in running.results if each is not None)
+            self._say(Done(batch.batch, running.work_s, results, batch.generation, running.transfer_s))
+            self._leave_if_idle()
 
     def _left(self, keys: Sequence[str] | None) -> None:
         """Something of its app is not on the device any more."""

@@ -71,7 +71,11 @@ class Affinity:
             return Usage()
         pid, _ = self._admitted[instance]
         now, peak = memory_bytes(pid)
-        return Usage(cpu_s=cpu_s(pid), memory_bytes=now, peak_bytes=peak)
+        return Usage(cpu_s=self.cpu_s(instance), memory_bytes=now, peak_bytes=peak)
+
+    def cpu_s(self, instance: int) -> float | None:
+        """Of its own process."""
+        return cpu_s(self._admitted[instance][0]) if instance in self._admitted else None
 
     def remove(self, instance: int) -> None:
         """Forget it. What it may have started is not known here."""

@@ -63,6 +63,10 @@ class Limiter(Protocol):
         """What it has used; all unknown when there is no such instance."""
         ...
 
+    def cpu_s(self, instance: int) -> float | None:
+        """The CPU time in `usage`: one look instead of several."""
+        ...
+
     def remove(self, instance: int) -> None:
         """Forget an instance, and end whatever it left running."""
         ...

@@ -108,19 +108,26 @@ class Cgroups(ABC):
         pid, node = self._admitted[instance]
         now, peak = memory_bytes(pid)
         cpu = self._group("cpu", node, instance)
-        usage = None if "usage" not in self._trees else self._cpu_s(self._group("usage", node, instance))
         memory, kills = now, None
         if "memory" in self._trees:
             group = self._group("memory", node, instance)
             held, kills = self._memory_bytes(group), self._oom_kills(group)
             memory = now if held is None else held
         return Usage(
-            cpu_s=cpu_s(pid) if usage is None else usage,
+            cpu_s=self.cpu_s(instance),
             throttled_s=self._throttled_s(cpu),
             memory_bytes=memory,
             peak_bytes=peak,
             oom_kills=kills,
         )
+
+    def cpu_s(self, instance: int) -> float | None:
+        """Of the whole group; of its first process where groups do not tell."""
+        if instance not in self._admitted:
+            return None
+        pid, node = self._admitted[instance]
+        used = None if "usage" not in self._trees else self._cpu_s(self._group("usage", node, instance))
+        return cpu_s(pid) if used is None else used
 
     def remove(self, instance: int) -> None:
         """Kill what is left in its groups and remove them, later where they are still in use."""

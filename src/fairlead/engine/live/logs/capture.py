@@ -10,7 +10,6 @@ import fcntl
 import io
 import logging
 import os
-import struct
 import sys
 import termios
 import threading
@@ -27,7 +26,7 @@ from fairlead.engine.live.logs.writer import LineWriter, Owner
 VARIABLE = "FAIRLEAD_INSTANCE_LOG"
 """The environment variable by which an instance learns where its lines go."""
 
-_LATEST_S = 0.02  # that an instance waits after a batch until what was written past Python is read
+_LATEST_S = 0.02  # that an instance waits before a batch until what was written past Python for the last one is read
 _LOOK_S = 0.0005
 _MOST_BEGUN = 64  # threads with a line that has no end yet
 
@@ -50,6 +49,7 @@ class Capture:
         os.close(where.present)
         self._run: Run | None = None  # of a thread that does not know what it runs for
         self._pipe_bytes = bytearray(4)
+        self._is_awaited = False  # whether the pipe held something when the last batch ended
         self._streams = (_Stream(self, "stdout", 1), _Stream(self, "stderr", 2))
 
     def install(self) -> None:
@@ -63,28 +63,25 @@ class Capture:
         Capture.current = self
 
     def begin(self, run: Run) -> None:
-        """A batch begins."""
+        """A batch begins, once what was written past Python for the one before is read."""
+        if self._is_awaited:
+            self._await_reader()
         self._run = run
-        about = run.about
-        if about:
-            self._present.show([one.id for one in about], [one.run for one in about if one.run is not None])
-
-    def flush(self) -> None:
-        """Keep the last line of this thread, also without its line feed: the request is about to be answered."""
-        for stream in self._streams:
-            stream.finish()
+        if run.about:
+            self._present.show(run.about)
 
     def end(self) -> None:
-        """The batch was answered. What was written past Python for it is read before another begins."""
-        until = 0.0
-        while self._is_unread():
-            now = monotonic()
-            until = until or now + _LATEST_S
-            if now >= until:
-                break
-            sleep(_LOOK_S)
+        """The batch is about to be answered: keep the last line of this thread, also without its line feed.
+
+        Nothing is left to do after the answer: it wakes the gateway, which may take the CPU that this process is on.
+        """
+        for stream in self._streams:
+            if stream.begun:
+                stream.finish()
         self._run = None
-        self._present.show(())
+        self._is_awaited = self._is_unread()
+        if not self._is_awaited:
+            self._present.clear()
 
     def write(self, stream: Literal["stdout", "stderr", "log"], level: str | None, text: str) -> None:
         """Keep a line for whatever this thread runs."""
@@ -109,13 +106,19 @@ class Capture:
         about = run.about if place < 0 else run.about[place : place + 1]
         return names_of([one.id for one in about]), names_of([one.run for one in about if one.run is not None])
 
+    def _await_reader(self) -> None:
+        """Wait until what was written past Python is read, but not for long."""
+        until = monotonic() + _LATEST_S
+        while self._is_unread() and monotonic() < until:
+            sleep(_LOOK_S)
+
     def _is_unread(self) -> bool:
         """Whether the pipe of this process holds anything."""
         try:
             fcntl.ioctl(1, termios.FIONREAD, self._pipe_bytes)
         except OSError:  # the function has closed it, or put something else there
             return False
-        return bool(struct.unpack("i", self._pipe_bytes)[0])
+        return any(self._pipe_bytes)
 
 
 def begin_capture() -> None:
@@ -133,7 +136,7 @@ class _Stream(io.RawIOBase):
         self._capture = capture
         self.name = name
         self._descriptor = descriptor
-        self._begun: dict[int, bytearray] = {}  # by thread: a line without its end
+        self.begun: dict[int, bytearray] = {}  # by thread: a line without its end
 
     def writable(self) -> bool:
         """It takes bytes."""
@@ -147,14 +150,14 @@ class _Stream(io.RawIOBase):
         """Take bytes."""
         data = bytes(data)
         begin = 0
-        if self._begun or not self._capture.is_full():
+        if self.begun or not self._capture.is_full():
             while (end := data.find(b"\n", begin)) >= 0 and not self._capture.is_full():
                 self._extend(data[begin:end])
                 self.finish(is_line=True)
                 begin = end + 1
         if begin < len(data):
             if self._capture.is_full():
-                begun = self._begun.pop(threading.get_ident(), b"") if self._begun else b""
+                begun = self.begun.pop(threading.get_ident(), b"") if self.begun else b""
                 self._capture.drop(data.count(b"\n", begin), len(data) - begin + len(begun))
             else:
                 self._extend(data[begin:] if begin else data)
@@ -166,21 +169,21 @@ class _Stream(io.RawIOBase):
 
     def finish_all(self) -> None:
         """Keep what all threads have begun."""
-        for thread in list(self._begun):
+        for thread in list(self.begun):
             self._finish(thread)
 
     def _finish(self, thread: int, *, is_line: bool = False) -> None:
-        begun = self._begun.pop(thread, b"")
+        begun = self.begun.pop(thread, b"")
         if begun or is_line:
             self._capture.write(self.name, None, begun.decode("utf-8", "replace"))
 
     def _extend(self, data: bytes) -> None:
         thread = threading.get_ident()
-        begun = self._begun.get(thread)
+        begun = self.begun.get(thread)
         if begun is None:
-            if len(self._begun) >= _MOST_BEGUN:
+            if len(self.begun) >= _MOST_BEGUN:
                 self.finish_all()
-            begun = self._begun[thread] = bytearray()
+            begun = self.begun[thread] = bytearray()
         if len(begun) < 4 * MOST_TEXT:
             begun += data[: 8 * MOST_TEXT]
 

@@ -25,6 +25,8 @@ _SEGMENTS = 16  # a folder is divided into
 _LEAST_SEGMENT = 16 << 10
 _SUFFIX = ".ndjson"
 _BLOCK = 1 << 18  # bytes that are searched at once; more than the longest line has
+_MOST_FOUND = 8 << 20  # bytes of lines that are found at once
+_MOST_LINE = 1 << 20  # bytes of one line that a tail waits for
 _LATE_S = 0.05  # a process that found room in a segment may still append to it when another has begun the next
 
 
@@ -95,9 +97,10 @@ class LogFolder:
     def last(self, wanted: Wanted, most: int, end: Place | None = None) -> list[bytes]:
         """The last of the lines that are asked for, as they are kept, the oldest first; those before `end`.
 
-        Blocks; call it on a thread.
+        Gives fewer where they have more than 8 MB together. Blocks; call it on a thread.
         """
         found: list[bytes] = []
+        left = _MOST_FOUND
         for number in reversed(self.segments()):
             if end is not None and number > end.segment:
                 continue
@@ -109,6 +112,9 @@ class LogFolder:
                         break
                     size = end.offset if end is not None and number == end.segment else about.st_size
                     for line in _backwards(file, size, wanted):
+                        left -= len(line)
+                        if left < 0:
+                            return found[::-1]
                         found.append(line)
                         if len(found) == most:
                             return found[::-1]
@@ -195,10 +201,16 @@ class Tail:
                 continue
             try:
                 data = os.pread(file, most_bytes, self._offset)
+                end = data.rfind(b"\n") + 1
+                if not end and len(data) == most_bytes:
+                    data = os.pread(file, _MOST_LINE, self._offset)
+                    end = data.find(b"\n") + 1
                 is_quiet = time.time() - os.fstat(file).st_mtime > _LATE_S
             finally:
                 os.close(file)
-            end = data.rfind(b"\n") + 1
+            if not end and len(data) == _MOST_LINE:  # no line of ours
+                self._offset += len(data)
+                continue
             if end:
                 self._offset += end
                 return data[:end]

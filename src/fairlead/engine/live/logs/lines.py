@@ -55,13 +55,6 @@ def shortened(text: str) -> str:
     return f"{text[:MOST_TEXT]}... ({len(text) - MOST_TEXT} more characters)"
 
 
-def plain(text: str) -> str:
-    """A text for a terminal, without what would control it."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\t\n" else "\ufffd" for c in text)
-
-
 def names_of(names: Sequence[str]) -> Names:
     """None, one name, or several different ones."""
     return None if not names else names[0] if len(names) == 1 else tuple(dict.fromkeys(names))
@@ -83,13 +76,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return None if text is None else _encoder.encode(text)
 
     def among(self, lines: bytes) -> Iterator[bytes]:
-        """Those of these lines that are asked for, as they are kept."""
+        """Those of these lines that are asked for, as they are kept; what is no line, as after a full disk, is none."""
         needle = self.needle
-        is_all = needle is None and self.since is None
         for text in lines.split(b"\n"):
             if text and (needle is None or needle in text):
-                line = None if is_all else unpack(text)
-                if is_all or (line is not None and self.takes(line)):
+                line = unpack(text)
+                if line is not None and self.takes(line):
                     yield text
 
     def takes(self, line: Line) -> bool:

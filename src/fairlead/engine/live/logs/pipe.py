@@ -22,7 +22,8 @@ FLOOD_PAUSE_S = 0.01
 _MOST_WAITING = 64  # slices that wait for the disk, of all instances together
 _PIPE_BYTES = 1 << 20
 
-Said = tuple["RawOutput", bytes, tuple[Sequence[str], Sequence[str]]]
+Names = tuple[Sequence[str], Sequence[str]]  # ids of requests, and what the records of the run call them
+Said = tuple["RawOutput", bytes, Names]
 
 
 class Pen:
@@ -82,9 +83,13 @@ class RawOutput:
         """Whether nothing of it is kept now."""
         return self._writer.is_full()
 
-    def heard(self, data: bytes) -> None:
+    def names(self) -> Names:
+        """Whose words are in the pipe now."""
+        return self._present.read()
+
+    def heard(self, data: bytes, names: Names) -> None:
         """Some bytes came."""
-        if self._writer.is_full() or not self._pen.put((self, data, self._present.read())):
+        if self._writer.is_full() or not self._pen.put((self, data, names)):
             self._writer.drop(data.count(b"\n"), len(data))
 
     def discard(self, pipe: int) -> None:

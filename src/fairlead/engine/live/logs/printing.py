@@ -5,7 +5,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from fairlead.engine.live.logs.folder import LogFolder, Tail
-from fairlead.engine.live.logs.lines import Line, plain, unpack
+from fairlead.engine.live.logs.lines import Line, unpack
+from fairlead.errors import plain
 
 _PERIOD_S = 0.1
 _READ_BYTES = 32 << 10  # per period: more is of no use to a reader, and a slow terminal must not be drowned

@@ -1,11 +1,12 @@
 """One instance's way into the folder: lines get their names, and what is too much is dropped and counted."""
 
 import os
-import sys
 import threading
+from functools import cache
 from pathlib import Path
 from time import time
 from typing import Literal
+from weakref import WeakSet
 
 import msgspec
 
@@ -44,8 +45,8 @@ class LineWriter:
         self.is_full = self._allowance.is_used_up  # whether all lines are dropped now, and `drop` can be told at once
         self._lock = threading.RLock()  # a signal handler may print too
         self._timer: threading.Timer | None = None
-        if sys.platform != "win32":
-            os.register_at_fork(after_in_child=self._forked)
+        _mind_forks()
+        _writers.add(self)
 
     def write(self, stream: Stream, level: str | None, text: str, request: Names = None, run: Names = None) -> None:
         """Keep one line, or one record of several; it is dropped and counted where there are too many."""
@@ -98,7 +99,10 @@ class LineWriter:
             text=text,
             run=msgspec.UNSET if run is None else run,
         )
-        return pack(line)
+        try:
+            return pack(line)
+        except UnicodeEncodeError:  # parts of a name of a file that is no text, say
+            return pack(msgspec.structs.replace(line, text=text.encode("utf-8", "backslashreplace").decode()))
 
     def _keep(self, data: bytes, size: int) -> None:
         try:
@@ -106,6 +110,21 @@ class LineWriter:
         except OSError:  # a full disk: what was dropped is told once there is room
             self._allowance.drop(1, size)
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
+        """This process is the child of a fork."""
         self._lock = threading.RLock()  # whoever held it is not in this process
         self._timer = None
+
+
+_writers: WeakSet[LineWriter] = WeakSet()  # a process that starts instances has had very many
+
+
+@cache
+def _mind_forks() -> None:
+    """Tell all writers of a fork: what is registered for that stays for ever, so that it is done once."""
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _forked() -> None:
+    for writer in list(_writers):
+        writer.forked()

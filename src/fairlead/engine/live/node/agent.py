@@ -148,6 +148,11 @@ class NodeAgent:
             return found
         return msgspec.structs.replace(found, gpu_bytes=use.memory_bytes, gpu_share=use.utilisation)
 
+    def cpu_s(self, key: str) -> float | None:
+        """The CPU time that an instance has used so far."""
+        process = self._processes.get(key)
+        return None if process is None else process.limiter.cpu_s(process.number)
+
     def pid(self, key: str) -> int:
         """The process of an instance; -1 if there is none."""
         process = self._processes.get(key)

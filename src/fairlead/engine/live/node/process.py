@@ -135,6 +135,8 @@ class InstanceProcess:
             self._raw.discard(pipe)
             self._pause(pipe)
             return
+        # Whose words they are is asked first: once the pipe is empty, the instance may show something else.
+        names = None if self._raw is None else self._raw.names()
         try:
             data = os.read(pipe, _SLICE)
         except BlockingIOError:
@@ -144,8 +146,8 @@ class InstanceProcess:
             return
         self._output += data
         del self._output[:-_MOST_OUTPUT]
-        if self._raw is not None:
-            self._raw.heard(data)
+        if self._raw is not None and names is not None:
+            self._raw.heard(data, names)
         if self._raw is None and len(data) == _SLICE:
             self._pause(pipe)
 

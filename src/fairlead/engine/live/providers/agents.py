@@ -21,7 +21,7 @@ from time import time
 import msgspec
 
 from fairlead.engine.live.contracts import LEFT, Capabilities, Exit, InstanceSpec, Inventory, ProviderReports
-from fairlead.engine.live.kernels.status import DeviceStatus
+from fairlead.engine.live.kernels.status import DeviceStatus, Resident
 from fairlead.engine.live.limits import Usage
 from fairlead.engine.live.links import control
 from fairlead.engine.live.links.address import bound_address, parse_address
@@ -48,9 +48,11 @@ _KEY = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")  # of an instance: generation and
 _MOST_VCPUS = 1e6  # of a node, also vGPUs; sums of thousandths must stay exact
 _MOST_GB = 1e9
 _MOST_KIND = 100
-_MOST_DEVICES = 256
+_MOST_DEVICES = 256  # of a node
+_MOST_RESIDENTS = 1000  # of a device: the largest
+_MOST_APPS = 1000  # that have run kernels on a device
+_MOST_COUNT = 1 << 60  # of a device: bytes, runs
 _MOST_NODE = 64
-_MOST_DEVICES = 1024  # of a node
 _MOST_TEXT = 2000
 _MOST_OUTPUT = 20_000
 _MOST_FETCHES = 256  # pieces of code that an agent may wait for: an honest one asks for one piece of each app
@@ -275,6 +277,10 @@ class AgentProvider:
         instance = self._instances.get(key)
         return Usage() if instance is None else instance.usage
 
+    def cpu_s(self, key: str) -> float | None:
+        """What the agent said last of its CPU time."""
+        return self.usage(key).cpu_s
+
     def size(self, key: str) -> float | None:
         """The vCPUs of an instance; None if there is no such instance."""
         instance = self._instances.get(key)
@@ -425,15 +431,14 @@ class AgentProvider:
         message = control.from_agent.decode(body)
         agent.heard_at = self._loop.time()
         if isinstance(message, control.Beating):
-            for key, usage in message.usage.items():
+            for usage in message.usage.values():
                 _check_usage(usage)
+            for key, usage in message.usage.items():
                 instance = self._instances.get(key)
                 if instance is not None and instance.spec.node == agent.node.name:
                     instance.usage = usage
             if message.devices is not None:
-                agent.devices = tuple(
-                    msgspec.structs.replace(each, node=agent.node.name) for each in message.devices[:_MOST_DEVICES]
-                )
+                agent.devices = _devices_of(agent.node.name, message.devices)
         elif isinstance(message, control.Evicted):
             if self._agent_of(message.key) is agent and self._reports is not None:
                 self._reports.evicted(message.key, message.buffers)
@@ -443,7 +448,7 @@ class AgentProvider:
             if not 0 <= message.vcpus <= _MOST_VCPUS:
                 raise ValueError(f"an instance cannot have {message.vcpus} vCPUs")
             if self._agent_of(message.key) is agent and self._reports is not None:
-                self._reports.resize_refused(message.key, message.vcpus, message.reason)
+                self._reports.resize_refused(message.key, message.vcpus, _plain(message.reason[:_MOST_TEXT]))
         elif isinstance(message, control.Fetch):
             self._note_fetch(agent, message)
         elif isinstance(message, control.Shared | control.Brought):
@@ -451,7 +456,7 @@ class AgentProvider:
                 self._carrier.answered(agent.node.name, message, agent.home)
         elif isinstance(message, control.Wrote):
             if self._logs is not None:
-                self._logs.take(message.lines)
+                self._logs.take(message.lines, agent.node.name)
         elif isinstance(message, control.Said):
             self._log(f"node {agent.node.name}: {_plain(message.line[:_MOST_TEXT])}")
         elif isinstance(message, control.Changed) and message.node.name == agent.node.name:
@@ -699,7 +704,7 @@ class AgentProvider:
             return msgspec.json.decode(self._file.read_bytes(), type=_State)
         except FileNotFoundError:
             return _State(0, ())
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             self._log(f"the agents of the former gateway are not known: {self._file}: {error}")
             return _State(0, ())
 
@@ -716,10 +721,44 @@ def _check_usage(usage: Usage) -> None:
     for used in (usage.cpu_s, usage.throttled_s):
         if used is not None and not 0 <= used < inf:
             raise ValueError(f"an instance cannot have used {used} s")
+    for size in (usage.memory_bytes, usage.peak_bytes, usage.gpu_bytes):
+        if size is not None and not 0 <= size <= _MOST_GB * 2**30:
+            raise ValueError(f"an instance cannot have {size} bytes")
+    if usage.oom_kills is not None and usage.oom_kills < 0:
+        raise ValueError(f"an instance cannot have been ended {usage.oom_kills} times")
     if usage.gpu_share is not None and not 0 <= usage.gpu_share <= 1:
         raise ValueError(f"an instance cannot use {usage.gpu_share} of a GPU")
-    if usage.gpu_bytes is not None and not 0 <= usage.gpu_bytes <= _MOST_GB * 2**30:
-        raise ValueError(f"an instance cannot have {usage.gpu_bytes} bytes of a GPU")
+
+
+def _devices_of(node: str, devices: Sequence[DeviceStatus]) -> tuple[DeviceStatus, ...]:
+    """The devices of a node as people and Prometheus are shown them; ValueError for some that cannot be."""
+    if len(devices) > _MOST_DEVICES or len({each.device for each in devices}) < len(devices):
+        raise ValueError(f"it reports more than {_MOST_DEVICES} devices, or one of them twice")
+    for each in devices:
+        counts = (each.index, each.memory_bytes or 0, *(getattr(each, name) for name in _COUNTS))
+        if not all(0 <= count <= _MOST_COUNT for count in counts):
+            raise ValueError("a device has a count that cannot be")
+        if len(each.device_s) > _MOST_APPS or not all(0 <= seconds < inf for seconds in each.device_s.values()):
+            raise ValueError("a device has run for times that cannot be")
+        if len(each.residents) > _MOST_RESIDENTS or any(not 0 <= one.bytes <= _MOST_COUNT for one in each.residents):
+            raise ValueError("a device has buffers that cannot be")
+    return tuple(
+        msgspec.structs.replace(
+            each,
+            node=node,
+            device=_plain(each.device[:_MOST_KIND]),
+            name=_plain(each.name[:_MOST_KIND]),
+            residents=tuple(
+                Resident(_plain(one.app[:_MOST_KIND]), _plain(one.key[:_MOST_TEXT]), one.bytes)
+                for one in each.residents
+            ),
+            device_s={_plain(app[:_MOST_KIND]): seconds for app, seconds in each.device_s.items()},
+        )
+        for each in devices
+    )
+
+
+_COUNTS = tuple(name for name, kind in DeviceStatus.__annotations__.items() if kind is int and name != "index")
 
 
 def _plain(line: str) -> str:

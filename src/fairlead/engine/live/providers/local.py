@@ -182,6 +182,10 @@ class LocalProvider:
         """What an instance has used so far."""
         return self.agent.usage(key)
 
+    def cpu_s(self, key: str) -> float | None:
+        """The CPU time that an instance has used so far."""
+        return self.agent.cpu_s(key)
+
     async def close(self, *, keep: bool = False) -> None:
         """End every instance, and free the nodes."""
         if self._kernels is not None:

@@ -144,6 +144,10 @@ class RayProvider:
         """What the agent said last."""
         return self._agents.usage(key)
 
+    def cpu_s(self, key: str) -> float | None:
+        """What the agent said last of its CPU time."""
+        return self._agents.cpu_s(key)
+
     @property
     def devices(self) -> Sequence[DeviceStatus]:
         """What agents said last of the devices of their nodes."""
@@ -272,7 +276,7 @@ class RayProvider:
     def _left(self) -> tuple[str, ...]:
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=tuple[str, ...])
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return ()
 
     def _write_left(self, names: Sequence[str]) -> None:
