@@ -190,10 +190,11 @@ class Fairlead(Policy):
         of a function with batches go on: requests may join the next batch, or be too late for it.
         """
         now, menu = view.now, flow.first[0].menu
-        if self._ground.is_full:
-            return max(now, self._admission.soonest(now))
-        own = self._admission.soonest_of(menu.name) if menu.most > 1 else None
-        return None if own is None or not self._ground.is_closed_to(view, menu) else max(now, own)
+        admission = self._admission
+        is_closed = self._ground.is_full or (
+            menu.most > 1 and admission.soonest_of(menu.name) is not None and self._ground.is_closed_to(view, menu)
+        )
+        return max(now, admission.soonest(now)) if is_closed else None
 
     def _line_up(self, view: View) -> None:
         """Put what became ready into its lines, unless it was refused."""
