@@ -76,7 +76,8 @@ class TestMenu:
     def test_an_option_that_was_not_tried_costs_half_of_what_was_seen_of_another_and_is_in_time_if_all_of_it_is(self):
         """Five runs at twice the declared time count as much as the declaration: 1.5 for an option never tried.
 
-        An option declared with 2.5 times as long may take a fixed time longer: 1.2 instead of 1.5. Of that, half.
+        An option declared with 2.5 times as long may take a fixed time longer: 1.2 instead of 1.5. Of that, half is
+        hoped for where there is room.
         """
         on = cluster()
         profile = declared(Table((Row(batch=1, seconds=1.0), Row(batch=4, seconds=2.5)))).profile
@@ -84,9 +85,13 @@ class TestMenu:
         menu.safety = 0.0
         for _ in range(5):
             menu.started(0)
-        menu.learn(Estimate(profile, on, correction=lambda c, _: 1 + 5 / 15 if c.batch == 1 else 1.0))
+        estimate = Estimate(profile, on, correction=lambda c, _: 1 + 5 / 15 if c.batch == 1 else 1.0)
+        menu.learn(estimate)
+        assert menu.mean_s[1] == menu.upper_s[1] == pytest.approx(2.5 * 1.5, rel=0.01)
+        menu.safety = 1.0  # as where there is room
+        menu.learn(estimate)
         assert menu.mean_s[1] == pytest.approx(2.5 * 1.1, rel=0.01)
-        assert menu.upper_s[1] == pytest.approx(2.5 * 1.5, rel=0.01)
+        assert menu.upper_s[1] == pytest.approx(2.5 * 1.5 * 1.2, rel=0.01)
 
     def test_nothing_is_corrected_before_the_first_run(self):
         on = cluster()
