@@ -1,11 +1,13 @@
 """The model of Fairlead by hand: menus, supply, tables of costs, admission, paces and sensitivities."""
 
 from math import inf
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from fairlead.model import SLO, Configuration, Price, Request, Workflow
+from fairlead.model import SLO, Configuration, Instance, Price, Request, Workflow
+from fairlead.policy.base import Changes
 from fairlead.policy.fairlead.admission import Admission, Run
 from fairlead.policy.fairlead.ground import Ground, Sensitivity
 from fairlead.policy.fairlead.menu import Menu, Supply
@@ -23,6 +25,10 @@ def menu_of(rows, on=None, **settings):
     where = scenario({"f": declared(Table(tuple(rows)), **settings)}, on=on)
     site = site_of(where)
     return Menu(site.functions["f"], site.profiles["f"], site.cluster, Supply(site.cluster))
+
+
+def instance_on(node, number):
+    return Instance(number, "f", node, -1, 1.0, 0.0, 0.0, is_ready=True, is_idle=True)
 
 
 def outlook_of(where):
@@ -70,7 +76,8 @@ class TestMenu:
     def test_an_option_that_was_not_tried_costs_half_of_what_was_seen_of_another_and_is_in_time_if_all_of_it_is(self):
         """Five runs at twice the declared time count as much as the declaration: 1.5 for an option never tried.
 
-        An option declared with 2.5 times as long may take a fixed time longer: 1.2 instead of 1.5. Of that, half.
+        An option declared with 2.5 times as long may take a fixed time longer: 1.2 instead of 1.5. Of that, half is
+        hoped for where there is room.
         """
         on = cluster()
         profile = declared(Table((Row(batch=1, seconds=1.0), Row(batch=4, seconds=2.5)))).profile
@@ -78,9 +85,13 @@ class TestMenu:
         menu.safety = 0.0
         for _ in range(5):
             menu.started(0)
-        menu.learn(Estimate(profile, on, correction=lambda c, _: 1 + 5 / 15 if c.batch == 1 else 1.0))
+        estimate = Estimate(profile, on, correction=lambda c, _: 1 + 5 / 15 if c.batch == 1 else 1.0)
+        menu.learn(estimate)
+        assert menu.mean_s[1] == menu.upper_s[1] == pytest.approx(2.5 * 1.5, rel=0.01)
+        menu.safety = 1.0  # as where there is room
+        menu.learn(estimate)
         assert menu.mean_s[1] == pytest.approx(2.5 * 1.1, rel=0.01)
-        assert menu.upper_s[1] == pytest.approx(2.5 * 1.5, rel=0.01)
+        assert menu.upper_s[1] == pytest.approx(2.5 * 1.5 * 1.2, rel=0.01)
 
     def test_nothing_is_corrected_before_the_first_run(self):
         on = cluster()
@@ -434,6 +445,30 @@ class TestPace:
             paces.append(ground.pace["n0"])
         assert paces == pytest.approx([1.12, 1.2256])
         assert ground.pace["n1"] == 1.0
+
+    def test_a_function_runs_on_a_slow_node_if_it_is_on_no_other(self):
+        """After ten batches of twice the expected time its pace is 1.72: 1 s counts as 1.72 s, and 1.5 s are left."""
+        on = cluster(1, kind="large", beside=cluster(2))
+        roster = Roster()
+        ground = Ground(on.nodes, Supply(on), roster)
+        menu = menu_of([Row(seconds=1.0)], on=on)
+        option = [kind for _, kind in menu.options].index("plain")
+        for _ in range(10):
+            ground.observe("n0", menu, 0.0, 2.0)
+        view = SimpleNamespace(is_warm=lambda *what: what[2] in warm, fits=lambda *what, **how: True)
+
+        def found():
+            ground.look_again()
+            return ground.find(view, menu, option, is_warm=True, evicts=True, left_s=1.5)
+
+        warm = ["n0"]
+        roster.follow(Changes(started=(instance_on("n0", 0),)))
+        assert found() == "n0"
+        warm.append("n1")
+        roster.follow(Changes(started=(instance_on("n1", 1),)))
+        assert found() == "n1"
+        warm.remove("n1")  # its instance is busy: what would be late waits for it
+        assert found() is None
 
     def test_the_part_of_a_node_is_that_of_its_vcpus_or_of_its_devices(self):
         on = cluster(1, vcpus=0, vgpus=4, devices=2, kind="gpu", beside=cluster(1, vcpus=8))

@@ -104,8 +104,11 @@ def beside_prediction(settings: Settings, live: Live, *, quick: bool) -> Reprodu
 
 
 def _alone(asker: Asker, settings: Settings) -> Alone:
-    """Every client once, then each alone: with one request open, with one per device, and with more."""
-    seen = asker.one_by_one(asker.clients)
+    """Every client once, then each alone: with one request open, with one per device, and with more.
+
+    Loads count once every client has loaded on every device.
+    """
+    asker.one_by_one(asker.clients)
     users = 1, len(settings["devices"]["names"]), settings["alone_outstanding"]
     spans: list[dict[str, list[Span]]] = []
     for outstanding in users:
@@ -115,7 +118,8 @@ def _alone(asker: Asker, settings: Settings) -> Alone:
             own[client] = [asker.closed([client], outstanding, settings["profile_s"] / len(asker.clients))]
         spans.append(own)
     one, two, many = spans
-    return Alone(one, two, many, users, (seen.end, many[asker.clients[-1]][0].end))
+    last = asker.clients[-1]
+    return Alone(one, two, many, users, (two[last][0].end, many[last][0].end))
 
 
 def _warm(asker: Asker, settings: Settings) -> None:

@@ -54,7 +54,6 @@ class Ground:
         self._nodes = {node.name: node for node in nodes}
         self.pace = dict.fromkeys(self._nodes, 1.0)
         self.busy = dict.fromkeys(self._nodes, 0.0)  # share of vCPUs, or of vGPUs where a node has no vCPUs
-        self._slow = 0
         self._look = 0  # what found no node in this look at the cluster is not tried again
         self._sensitivity: dict[str, Sensitivity] = {}
         self._arrange()
@@ -64,6 +63,7 @@ class Ground:
         for node in self._nodes.values():
             names[node.kind].append(node.name)
         self._by_kind = {kind: Ranking(own, self.pace, self.busy) for kind, own in names.items()}
+        self._slow = {kind: sum([self.pace[name] > UNEVEN for name in own]) for kind, own in names.items()}
         self._full = sum([self.busy[name] >= node.overcommit - 1e-9 for name, node in self._nodes.items()])
         self._slots: dict[Pair, int] = {}  # see `slots`
         self._is_plain = len(self._supply.kinds) == 1
@@ -84,7 +84,6 @@ class Ground:
         if is_changed:
             self._arrange()
             self._supply.count(self._nodes.values())
-            self._slow = sum(self.pace[name] > UNEVEN for name in self._nodes)
 
     def look_again(self) -> None:
         """Forget what found no node: room was given back since. What is started only takes more."""
@@ -165,13 +164,14 @@ class Ground:
         if node in self.pace and "pace" not in self._without:
             before = self.pace[node]
             self.pace[node] = after = before + _FOLLOW * (min(ratio, 4.0) - before)
-            self._slow += (after > UNEVEN) - (before > UNEVEN)
             if node in self._nodes:
-                self._by_kind[self._nodes[node].kind].changed.add(node)
+                kind = self._nodes[node].kind
+                self._slow[kind] += (after > UNEVEN) - (before > UNEVEN)
+                self._by_kind[kind].changed.add(node)
 
     def slowest(self, kind: str, node: str) -> tuple[str, float] | None:
         """The node of a kind with the highest pace, and the pace; None if no other than this is avoided for it."""
-        if not self._slow or len(self._by_kind[kind].names) == 1:
+        if not self._slow[kind] or len(self._by_kind[kind].names) == 1:
             return None
         found = self._by_kind[kind].slowest()
         return None if found is None or found[0] == node else found
@@ -202,7 +202,7 @@ class Ground:
             head: The first invocation of the batch to be; None where nothing is to be started.
         """
         configuration = menu.options[option][0]
-        if self._is_plain and not menu.sensitivity and (not self._slow or self._slow == len(self._nodes)):
+        if self._is_plain and not menu.sensitivity and not self._is_uneven(menu.options[option][1]):
             nowhere, footprint, blocked = menu.nowhere[2 * is_warm + evicts], menu.footprint[option], menu.blocked
             if nowhere[footprint] == self._look or blocked[footprint] == self._look:
                 return None
@@ -247,6 +247,20 @@ class Ground:
         in_time = self.pace[node] <= 1 or mean_s * self.pace[node] <= left_s
         return here_s < there_s + saved_s and in_time and _has_room(view, menu, configuration, node, evicts=evicts)
 
+    def _is_uneven(self, kind: str) -> bool:
+        """Whether some nodes of a kind are slow and others are not. Where all are, times are believed to be longer."""
+        return 0 < self._slow[kind] < len(self._by_kind[kind].names)
+
+    def _has_choice(self, menu: Menu, kind: str) -> bool:
+        """Whether a function has an instance on a node of a kind that is not slow, so that a slow one can be avoided.
+
+        Runs without this choice are tried: without any, nobody would see that the node is not slow any more.
+        """
+        if not self._slow[kind]:
+            return False
+        hosts = [name for name in self._roster.hosts(menu.name) if self.kind(name) == kind]
+        return any(self.pace[name] <= UNEVEN for name in hosts)
+
     def _fits_nowhere(self, view: View, menu: Menu, option: int) -> bool:
         if view.place(menu.name, menu.options[option][0]) is not None:
             return False
@@ -276,6 +290,7 @@ class Ground:
         slope = self._slope(menu)
         ranking = self._by_kind[kind]
         names = ranking.names
+        has_choice = self._has_choice(menu, kind)
         for wants_warm in (True,) if is_warm else (True, False):
             if wants_warm:  # they come first; of a kernel, buffers may be there without an instance
                 ranks = iter(ranking) if menu.function.buffers else ranking.of(self._roster.hosts(menu.name))
@@ -290,7 +305,7 @@ class Ground:
                 if view.is_warm(menu.name, configuration, node) is not wants_warm:
                     continue
                 if _has_room(view, menu, configuration, node, evicts=evicts):
-                    if pace > 1 and menu.means_s[option] * pace > left_s:
+                    if has_choice and pace > 1 and menu.means_s[option] * pace > left_s:
                         is_late = True
                         continue
                     return node

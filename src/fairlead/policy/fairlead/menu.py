@@ -92,8 +92,8 @@ class Menu:
     """The options of one function as arrays, one entry per (configuration, kind of node).
 
     An option is left out if another one of the same kind and batch is at least as fast and needs no more. Times of
-    options that have not run yet follow from those that have (`carried`): hopeful ones count for what a run costs,
-    cautious ones for whether it is in time. Of a function whose times are assumed, no option is left out, and all times
+    options that have not run yet follow from those that have (`carried`): cautious ones, and, for what a run costs
+    while there is room, hopeful ones. Of a function whose times are assumed, no option is left out, and all times
     are those of the estimate, which carries over what was seen.
 
     Args:
@@ -146,7 +146,7 @@ class Menu:
         declared_s = np.array([estimate.latency_s(c, kind) for c, kind in options])
         self._declared_s: Reals = np.maximum(declared_s, _LEAST_S)
         self._believed_s = self._declared_s.copy()
-        self._cautious_s = self._declared_s.copy()
+        self._hoped_s = self._believed_s
         upper_s = np.array([estimate.upper_s(c, kind) for c, kind in options])
         self._spread: Reals = np.maximum(upper_s, _LEAST_S) / self._declared_s
         self._runs: dict[int, int] = {}  # by option: how many batches of it were started
@@ -240,16 +240,14 @@ class Menu:
 
     def learn(self, estimate: Estimate, *, corrects: bool = True) -> None:
         """Take over what is believed now of the options that have run, and what that says of the others."""
-        before = self._believed_s.tobytes(), self._cautious_s.tobytes(), self._spread.tobytes()
+        before = self._believed_s.tobytes(), self._hoped_s.tobytes(), self._spread.tobytes()
         if self._runs and corrects:
             for i in range(len(self)) if estimate.is_assumed else self._runs:
                 self._believed_s[i] = max(estimate.latency_s(*self.options[i]), _LEAST_S)
                 self._spread[i] = max(estimate.upper_s(*self.options[i]), _LEAST_S) / self._believed_s[i]
-            if estimate.is_assumed:
-                self._cautious_s = self._believed_s.copy()
-            else:
+            if not estimate.is_assumed:
                 self._carry_over()
-        is_same = before == (self._believed_s.tobytes(), self._cautious_s.tobytes(), self._spread.tobytes())
+        is_same = before == (self._believed_s.tobytes(), self._hoped_s.tobytes(), self._spread.tobytes())
         if not is_same or self._derived_for != (self.safety, self._run_cold_s, self._loads):
             self._derive()
 
@@ -259,16 +257,17 @@ class Menu:
         believed_s = self._believed_s[known]
         ratios = seen(believed_s / self._declared_s[known], runs)
         hopeful, cautious = carried(self._declared_s, known, ratios, runs)
-        for times_s, factors in ((self._believed_s, hopeful), (self._cautious_s, cautious)):
-            times_s[:] = np.maximum(self._declared_s * factors, _LEAST_S)
-            times_s[known] = believed_s
+        self._hoped_s = np.maximum(self._declared_s * hopeful, _LEAST_S)
+        self._believed_s = np.maximum(self._declared_s * cautious, _LEAST_S)
+        self._hoped_s[known] = self._believed_s[known] = believed_s
 
     def _derive(self) -> None:
         self.version += 1
         self._derived_for = self.safety, self._run_cold_s, self._loads
-        self.mean_s: Reals = self._believed_s + self._estimate.overhead_s + self._run_cold_s
-        safe_s = self._cautious_s + self._estimate.overhead_s + self._run_cold_s
-        self.upper_s: Reals = safe_s * (1 + self.safety * (self._spread - 1))
+        fixed_s = self._estimate.overhead_s + self._run_cold_s
+        hope = max(0.0, 2 * self.safety - 1)  # as long as there is room, and none once much of it is used
+        self.mean_s: Reals = self._believed_s + hope * (self._hoped_s - self._believed_s) + fixed_s
+        self.upper_s: Reals = (self._believed_s + fixed_s) * (1 + self.safety * (self._spread - 1))
         self.fastest_s = float(self.mean_s.min()) if len(self) else inf
         self.slowest_s = float(self.upper_s.max()) if len(self) else inf
         held_s = self.mean_s + self._loads * self.cold_s  # a kernel has its device while it loads
