@@ -213,6 +213,11 @@ class Admission:
         self.held = held[0] + cpu, held[1] + gpu
         self._held_by[workflow] = own[0] + cpu, own[1] + gpu
 
+    def is_alone(self, workflow: str) -> bool:
+        """Whether no other workflow has runs."""
+        own = self._held_by[workflow]
+        return all(abs(self.held[i] - own[i]) < 1e-9 for i in (0, 1))
+
     def leaves_room(self, step: Step, needed: Pair) -> bool:
         """Whether a run of this stage leaves what is kept for requests that cannot wait until it ends.
 

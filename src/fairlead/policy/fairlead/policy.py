@@ -187,13 +187,18 @@ class Fairlead(Policy):
         """When the first stage of a new request can have a place at the earliest; None if there may be one now.
 
         The cluster is full, or the nodes that have room left have none for this function. The second counts while runs
-        of a function with batches go on: requests may join the next batch, or be too late for it.
+        of a function with batches go on, and of no other workflow: requests may join the next batch, or be too late for
+        it. Where others run, a place may come from any of them, and requests are judged by the window alone.
         """
         now, menu = view.now, flow.first[0].menu
-        if self._ground.is_full:
-            return max(now, self._admission.soonest(now))
-        own = self._admission.soonest_of(menu.name) if menu.most > 1 else None
-        return None if own is None or not self._ground.is_closed_to(view, menu) else max(now, own)
+        admission = self._admission
+        is_closed = self._ground.is_full or (
+            menu.most > 1
+            and admission.soonest_of(menu.name) is not None
+            and admission.is_alone(flow.workflow.name)
+            and self._ground.is_closed_to(view, menu)
+        )
+        return max(now, admission.soonest(now)) if is_closed else None
 
     def _line_up(self, view: View) -> None:
         """Put what became ready into its lines, unless it was refused."""
