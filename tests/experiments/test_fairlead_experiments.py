@@ -130,10 +130,10 @@ class TestSensitivity:
 class TestAblation:
     def test_rows_have_the_whole_policy_and_each_ingredient_left_out(self, monkeypatch):
         with_settings(
-            monkeypatch, ablation, scenarios={"batched-stage": SHORT}, loads=[3], ingredients=["window"], seeds=1
+            monkeypatch, ablation, scenarios={"batched-stage": SHORT}, loads=[3], ingredients=["prices"], seeds=1
         )
         whole, without = run_experiment("fairlead-ablation").rows
-        assert (whole["without"], without["without"]) == ("nothing", "window")
+        assert (whole["without"], without["without"]) == ("nothing", "prices")
         assert whole["attainment"] != without["attainment"]
 
     def test_points_lost_are_averaged_over_the_cells(self):

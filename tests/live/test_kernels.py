@@ -75,7 +75,6 @@ def test_an_input_of_another_type_or_shape_fails_its_request_with_the_buffer(tmp
                 ([[1.0] * 64], "Input 'x' must be float32 [64]; got values of shape [1, 64]."),
                 (["a"] * 64, "Input 'x' must be float32 [64]; got values of type str."),
                 ([*[1.0] * 63, True], "Input 'x' must be float32 [64]; got values of type bool."),
-                ([*[1.0] * 63, 10**400], "Input 'x' must be float32 [64]; got a number that is too large."),
                 ([[1.0], [1.0, 2.0]], "Input 'x' must be float32 [64]; got a value of type list that is no array"),
                 ({"y": 1}, "scaling-64 takes a mapping with x; missing: x; unknown: y."),
             ):

@@ -7,7 +7,7 @@ import { TimeChart } from "./charts.js";
 import { Graph, Key, StageTable } from "./graph.js";
 
 const SPANS = [["2m", "2 min", 120], ["15m", "15 min", 900], ["6h", "6 h", 0]];
-const OUTCOMES = [["in_time", "In time", "c2"], ["late", "Late", "c4"], ["rejected", "Refused", "c1"], ["dropped", "Dropped", "c3"], ["failed", "Failed", "poor"]];
+const OUTCOMES = [["in_time", "In time", "c2"], ["late", "Late", "c1"], ["rejected", "Refused", "c7"], ["dropped", "Dropped", "c3"], ["failed", "Failed", "poor"]];
 
 export const specOf = (name) => {
   const [app, ...rest] = name.split(".");
@@ -63,12 +63,13 @@ function Detail({ name }) {
       <div class="spans" role="group" aria-label="Time shown">${SPANS.map(([key, text]) => html`<button aria-pressed=${span === key} onClick=${() => look(key)}>${text}</button>`)}</div></div>
     <dl class="figures" aria-label="The last ten seconds">
       <${Figure} label="In time" value=${share(last.attained)} mood=${grade(last.attained)} note=${last.offered ? `of ${rate(last.offered)} asked for` : "nothing is asked for"} />
-      <${Figure} label="Goodput" value=${rate(last.in_time)} note="answers in time" />
+      <${Figure} label="Goodput" value=${rate(last.in_time)} note=${`answers in time; ${number(now.open)} in progress`} />
       <${Figure} label="Latency p50" value=${duration(now.p50_s)} note=${`p95 ${duration(now.p95_s)}`} />
       <${Figure} label="Latency p99" value=${duration(now.p99_s)} mood=${spec.slo_s && now.p99_s > spec.slo_s ? "poor" : ""} note=${spec.slo_s ? `objective ${duration(spec.slo_s)}` : ""} />
-      <${Figure} label="Refused" value=${rate(last.refused)} note=${`${number(now.open)} open now`} />
+      <${Figure} label="Refused" value=${rate(last.refused)} note=${last.offered ? `${share(last.refused / last.offered)} of what was asked for` : ""} />
       <${Figure} label="Cost per hour" value=${dollars(last.cost_usd * 3600)} note=${per == null ? "" : `${dollars(per)} per 1,000 in time`} />
     </dl>
+    <p class="note">These figures are of the last ten seconds. Below a chart stand the values of its latest second, or of the second under the pointer.</p>
     <div class="charts">
       <${TimeChart} title="Requests per second, by how they ended" times=${times} stack format=${rate} summary=${`Now ${rate(last.in_time)} in time, ${rate(last.refused)} refused or dropped, ${rate(last.late)} late.`}
         lines=${OUTCOMES.map(([column, label, colour]) => ({ label, colour, values: cut(column) }))} />
