@@ -91,7 +91,7 @@ def picture(url: str) -> bytes:
         browser.close()
     out = BytesIO()
     whole = Image.open(BytesIO(shot)).convert("RGB")
-    whole.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+    whole.quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
     return out.getvalue()
 
 
