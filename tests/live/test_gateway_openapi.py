@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import schemathesis
 from gateway_world import SmallHost, running
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
@@ -65,6 +65,8 @@ def check_answers(gateway, label, mode, excluded):
             }
         if "follow" in (case.query or {}):
             case.query["follow"] = 0  # an answer without an end cannot be checked
+        # Blanks around a value are no part of it (RFC 9110, 5.5), so they do not make it wrong.
+        assume(all(value == value.strip(" \t") for value in (case.headers or {}).values()))
         case.call_and_validate(
             base_url=gateway.url, headers={"Authorization": f"Bearer {TOKEN}"}, excluded_checks=excluded
         )

@@ -28,11 +28,11 @@ HEADERS: dict[str, dict[str, Any]] = {
     },
     "Idempotency-Key": {
         "description": "A repeated call with the same key and the same input gives the same request.",
-        "schema": {"type": "string", "pattern": "^[!-~]{1,256}$"},
+        "schema": {"type": "string", "pattern": "^[!-~]([ -~]{0,2046}[!-~])?$"},
     },
     "traceparent": {
         "description": "W3C trace context. An invalid one is ignored.",
-        "schema": {"type": "string", "maxLength": 256},
+        "schema": {"type": "string"},
     },
     "Inference-Header-Content-Length": {
         "description": "Size of the JSON in bytes, where raw tensors follow it in the body.",
