@@ -184,10 +184,14 @@ def test_a_function_that_fails_is_an_error_with_its_own_words(client):
 
 def test_bytes_and_arrays_go_as_they_are(client):
     data = bytes(range(256)) * 8
-    assert client.call("flip", data, deadline="300s").output == data[::-1]
+    flipped = client.call("flip", data, deadline="300s")
+    assert flipped.output == data[::-1]
     rows = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert client.call("total", rows).output == [3.0, 5.0, 7.0]
-    found = client.infer("total", rows).output
+    inferred = client.infer("total", rows)
+    found = inferred.output
+    assert flipped.id.startswith("shop-1-")  # it is in a header where the body is the output alone
+    assert int(inferred.id.removeprefix("shop-1-")) > int(flipped.id.removeprefix("shop-1-"))
     assert found.dtype == np.float32
     assert found.tolist() == [3.0, 5.0, 7.0]
     assert client.submit("flip", data[:3]).result("300s") == "AgEA"  # the result of a request is JSON: base64

@@ -129,6 +129,7 @@ def test_a_function_is_registered_alone_scaled_and_removed(served):
     source = "def handle(value):\n    return {'got': value}\n"
     assert served.ask("POST", "/system/functions", {"service": "alone", "source": source}).status == 202
     answer = served.ask("POST", "/function/alone", b"hello", headers={"content-type": "text/plain"})
+    assert answer.headers["x-call-id"].startswith("alone-")
     assert answer.json == {"got": "hello"}
     assert served.ask("POST", "/system/scale-function/alone", {"replicas": 2}).status == 202
 

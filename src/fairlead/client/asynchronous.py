@@ -141,7 +141,7 @@ class AsyncClient:
         sent = Sending(self._gateway, name, deadline_s, is_repeatable=idempotent)
         reply = await sent.exchange("POST", path, {**headers, "Content-Type": kind}, data)
         if kind == RAW:
-            return sent.answer(read_output(reply))
+            return sent.answer(read_output(reply), reply)
         found = decoded(_answers, reply, name)
         return Answer(
             workflow=name,
@@ -178,7 +178,7 @@ class AsyncClient:
             output = output_of(reply)
         except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
             raise unreadable(reply, name) from error
-        return sent.answer(output)
+        return sent.answer(output, reply)
 
     async def submit(
         self,

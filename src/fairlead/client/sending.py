@@ -68,12 +68,12 @@ class Sending:
         """Since the call was made."""
         return monotonic() - self._began
 
-    def answer(self, output: object) -> Answer:
-        """An answer of which the gateway says no more than the output: a deadline was kept here, or it is an error."""
+    def answer(self, output: object, reply: Reply) -> Answer:
+        """An answer whose body is the output alone: a deadline was kept here, or it is an error."""
         return Answer(
             workflow=self._workflow or "",
             output=output,
-            id=None,
+            id=reply.headers.get("x-call-id"),
             latency_s=self.elapsed_s,
             deadline_s=self._deadline_s,
             in_time=None if self._deadline_s is None else True,

@@ -88,13 +88,30 @@ def _id(ticket: Accepted) -> str:
     return f"{ticket.app}-{ticket.generation}-{ticket.request}"
 
 
-def _told(error: Exception, ticket: Accepted) -> Exception:
-    """What the client is told of an error: of its own request, and of an output that has no JSON form."""
+def _told(error: Exception, ticket: Accepted, form: str = "JSON") -> Exception:
+    """What the client is told of an error: of its own request, and of an output that does not have this form."""
     if isinstance(error, TypeError | ValueError | RecursionError):
-        error = Problem(502, "no_json_form", f"The answer has no JSON form: {error}.")
+        error = Problem(502, "no_json_form", f"The answer has no {form} form: {error}.")
     if isinstance(error, Problem):
         error.id = _id(ticket)
     return error
+
+
+async def bare_answer(
+    host: Served,
+    exchange: Exchange,
+    ticket: Accepted,
+    ending: Ending,
+    reply: Callable[[object], Reply],
+    form: str = "JSON",
+) -> Reply:
+    """The answer of a request where the body is the output alone: the header `X-Call-Id` has the request's id."""
+    exchange.ran_as = _id(ticket)
+    try:
+        answer = await output(host, ending, reply)
+    except Exception as error:
+        raise _told(error, ticket, form) from None
+    return answer._replace(headers=(*answer.headers, (b"x-call-id", exchange.ran_as.encode())))
 
 
 def output_now(host: Served, ending: Ending, form: Callable[[object], T]) -> T:

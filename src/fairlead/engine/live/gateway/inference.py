@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from fairlead.engine.live.gateway.bodies import deadline_s, parse_json, require_json, to_value
-from fairlead.engine.live.gateway.calls import CALL_ERRORS, output
+from fairlead.engine.live.gateway.calls import CALL_ERRORS, bare_answer
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
 from fairlead.engine.live.gateway.problems import Problem, retry_headers
@@ -142,7 +142,7 @@ async def infer(gateway: "Gateway", exchange: Exchange) -> Reply:
     name = _model(gateway, exchange)
     body, raw = _read(exchange, gateway.settings.max_containers)
     require_room(body.inputs, gateway.settings.max_containers)
-    _, ending = await gateway.intake.run(
+    ticket, ending = await gateway.intake.run(
         name,
         to_value(_input(body.inputs, raw)),
         deadline_s=deadline_s(exchange, _deadline_ms(body.parameters), None),
@@ -150,10 +150,9 @@ async def infer(gateway: "Gateway", exchange: Exchange) -> Reply:
         connection=exchange.connection,
         trace=exchange.traceparent,
     )
-    try:
-        return await output(gateway.host, ending, lambda given: _reply(name, body, ending, given))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Problem(502, "no_json_form", f"The answer has no tensor form: {error}.") from None
+    return await bare_answer(
+        gateway.host, exchange, ticket, ending, lambda given: _reply(name, body, ending, given), form="tensor"
+    )
 
 
 def _reply(model: str, body: InferenceRequest, ending: Ending, given: object) -> Reply:
@@ -278,7 +277,7 @@ ENDPOINTS = (
                     200: Answer(
                         "Its outputs; as bytes where raw ones follow the JSON.",
                         (InferenceResponse, "application/octet-stream"),
-                        ("Inference-Header-Content-Length",),
+                        ("Inference-Header-Content-Length", "X-Call-Id"),
                     )
                 },
                 errors=CALL_ERRORS,

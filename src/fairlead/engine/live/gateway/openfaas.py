@@ -11,7 +11,7 @@ from fairlead.app.manifest import Manifest
 from fairlead.engine.live.gateway.apps import InstanceCount
 from fairlead.engine.live.gateway.asynchronous import ACCEPT_ERRORS, ACCEPT_HEADERS, Acceptance, keep
 from fairlead.engine.live.gateway.bodies import deadline_s, raw_value, read_json, to_value
-from fairlead.engine.live.gateway.calls import CALL_ERRORS, output
+from fairlead.engine.live.gateway.calls import CALL_ERRORS, bare_answer
 from fairlead.engine.live.gateway.deployments import NAME, deploy, remove, require_upload, scale_function
 from fairlead.engine.live.gateway.endpoints import Answer, Endpoint
 from fairlead.engine.live.gateway.exchange import Exchange
@@ -167,7 +167,7 @@ async def scale(gateway: "Gateway", exchange: Exchange) -> Reply:
 async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
     """Call with a raw body; the answer's content type follows from what the function gave."""
     value = raw_value(exchange.header(b"content-type") or "", exchange.body, gateway.settings.max_containers)
-    _, ending = await gateway.intake.run(
+    ticket, ending = await gateway.intake.run(
         exchange.names[0],
         to_value(value),
         deadline_s=deadline_s(exchange, None, None),
@@ -175,10 +175,7 @@ async def call(gateway: "Gateway", exchange: Exchange) -> Reply:
         connection=exchange.connection,
         trace=exchange.traceparent,
     )
-    try:
-        return await output(gateway.host, ending, _reply_of)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Problem(502, "no_json_form", f"The answer has no JSON form: {error}.") from None
+    return await bare_answer(gateway.host, exchange, ticket, ending, _reply_of)
 
 
 def _reply_of(given: object) -> Reply:
@@ -302,7 +299,7 @@ ENDPOINTS = (
         call,
         "Call a workflow with a raw body",
         _TAG,
-        {200: Answer("What it gave, as JSON, text or bytes.", "*/*")},
+        {200: Answer("What it gave, as JSON, text or bytes.", "*/*", ("X-Call-Id",))},
         errors=CALL_ERRORS,
         body="*/*",
         headers=("X-Deadline-Ms",),
