@@ -71,17 +71,23 @@ class Timers:
         """When the next timer is due, exactly; infinity if none is set."""
         soonest = self._calls[0][0] if self._calls else inf
         limits, running = self._limits, self._running
-        while limits and limits[0][1] not in running:
+        while limits:
+            at, batch = limits[0]
+            if batch in running:
+                if at < soonest:
+                    soonest = at
+                break
             heappop(limits)
-        if limits and limits[0][0] < soonest:
-            soonest = limits[0][0]
         for expiries in self._expiries.values():
             if len(expiries) > self._limit:
                 self._tidy(expiries)
-            while expiries and not (expiries[0][1].is_idle and expiries[0][1].stamp == expiries[0][2]):
+            while expiries:
+                at, instance, stamp = expiries[0]
+                if instance.is_idle and instance.stamp == stamp:
+                    if at < soonest:
+                        soonest = at
+                    break
                 expiries.popleft()  # it was used again, or stopped
-            if expiries and expiries[0][0] < soonest:
-                soonest = expiries[0][0]
         self.soonest = soonest
         return soonest
 

@@ -36,7 +36,8 @@ def call(
     `using` names, for each argument, the further parameters that its stage binds: where there are some, the argument is
     a list of itself and their values. `run` is what the function may know of the requests that the arguments are from.
     """
-    run = run or Run()
+    if run is None:
+        run = Run()
     if using and any(using):
         return _call_bound(function, arguments, using, run)
     if function.parts:

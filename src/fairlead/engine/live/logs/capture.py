@@ -28,6 +28,7 @@ VARIABLE = "FAIRLEAD_INSTANCE_LOG"
 
 _LATEST_S = 0.02  # that an instance waits before a batch until what was written past Python for the last one is read
 _LOOK_S = 0.0005
+_NOTHING = bytes(4)  # as the kernel says that a pipe is empty
 _MOST_BEGUN = 64  # threads with a line that has no end yet
 
 
@@ -118,7 +119,7 @@ class Capture:
             fcntl.ioctl(1, termios.FIONREAD, self._pipe_bytes)
         except OSError:  # the function has closed it, or put something else there
             return False
-        return any(self._pipe_bytes)
+        return self._pipe_bytes != _NOTHING
 
 
 def begin_capture() -> None:
