@@ -229,3 +229,26 @@ def test_an_agent_ends_when_its_node_was_drained(tmp_path):
         assert all(is_in_time for _, is_in_time in load.sent) or len(load.sent) > 5
         made.served.stop()
         assert answered_twice(tmp_path / "state", load.accepted) == []
+
+
+def test_a_node_that_joins_while_an_app_is_described_is_known_to_it(tmp_path):
+    """It comes after the nodes that the deployment begins with were read, and before the deployment hears of nodes."""
+
+    async def body(world):
+        host = world.gateway.host
+        describe, late = host._scenario, Node(name="n2", kind="node", vcpus=4, memory_gb=8)
+
+        def describe_slowly(source):
+            found = describe(source)
+            if late not in host._shared.inventory.nodes:
+                host._shared.node_joined(late)
+            return found
+
+        host._scenario = describe_slowly
+        await world.deploy("mail", app_of("mail", warm=0))
+        apps = (await world.send("GET", "/v1/status")).json()["apps"]
+        assert {app["name"]: [node["name"] for node in app["nodes"]] for app in apps} == {
+            name: ["n0", "n1", "n2"] for name in ("shop", "mail")
+        }
+
+    serve(tmp_path, {"shop": app_of("shop")}, body)

@@ -423,7 +423,7 @@ class Host:
 
     async def _start(self, source: Source, generation: int) -> _Deployment:
         manifest = source.snapshot.manifest
-        scenario = await asyncio.to_thread(self._scenario, source)
+        scenario = await self._scenario_now(source)
         self._shared.declare(scenario.cluster.nodes)
         code = AppCode(str(source.file), source.file.name, source.snapshot.requirements, manifest.name)
         instances = Instances(
@@ -462,6 +462,17 @@ class Host:
     def _seat(self, app: str, generation: int, scenario: Scenario) -> Seat:
         weight = self._options.weights.get(app, 1.0)
         return Seat(self._sharing, generation, app, weight, Needs(scenario).least, scenario.cluster.nodes)
+
+    async def _scenario_now(self, source: Source) -> Scenario:
+        """The scenario with the nodes that there are now. One may come or go while it is made; then it is made again.
+
+        Until its runtime is open, a deployment is not told of nodes.
+        """
+        while True:
+            nodes = self._shared.inventory.nodes
+            scenario = await asyncio.to_thread(self._scenario, source)
+            if self._shared.inventory.nodes == nodes:
+                return scenario
 
     def _scenario(self, source: Source) -> Scenario:
         manifest = source.snapshot.manifest
