@@ -329,7 +329,7 @@ def test_a_run_that_is_sent_while_others_wait_may_lose_more_time():
     made = kernels(host, ("a", 0.0), ("a", 5.0), ("a", 5.0), ("a", 5.0), devices=1)
     recording = simulate(made, Fifo())
     took = (recording.invocations["end"] - recording.invocations["start"] - recording.invocations["cold_s"]).to_list()
-    assert took == [pytest.approx(each) for each in (1.25, 1.5, 1.5, 1.25)]  # the last of the three waits for nobody
+    assert took == [pytest.approx(each) for each in (1.25, 1.5, 1.5, 1.25)]  # the last of the three does not wait
 
 
 def test_a_kernel_is_loaded_when_the_gateway_has_heard_that_another_one_has_left():

@@ -143,7 +143,7 @@ def _rehearsed(alone: Alone) -> tuple[list[dict[str, object]], list[Spans]]:
 
 
 def users_of(client: str, users: int, begin: float, end: float) -> dict[str, object]:
-    """Arrivals of a client that keeps so many requests open, from an instant to another."""
+    """Arrivals of a client that keeps a number of requests open, from one instant to another."""
     return {
         "workflow": client,
         "process": "closed-loop",

@@ -204,7 +204,7 @@ class Executor:
         return pending
 
     def _give_up(self, pending: _Pending) -> None:
-        """Tell the caller of a request nothing any more. What was sent already is answered to nobody."""
+        """Tell the caller of a request nothing any more. The answer to what was sent already is dropped."""
         pending.answered = None
         with suppress(ValueError):
             self._waiting.remove(pending)

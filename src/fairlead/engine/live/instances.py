@@ -451,7 +451,7 @@ class Instances:
     def cpu_s(self, most: int | None = None) -> Mapping[str, float]:
         """CPU time that the instances of each function have used so far, ended ones included, where it is known.
 
-        With `most`, so many instances are looked at, in turn; of the others, what was seen last counts.
+        At most `most` instances are looked at, in turn; of the others, what was seen last counts.
         """
         found = dict(self._spent_s)
         members = (*self._members.values(), *self._ending.values())

@@ -33,7 +33,7 @@ class Session:
 
     Args:
         clients: All of them; at first each asks this many `rounds`, one after the other.
-        counts: The points: so many clients keep requests open, from an instant on.
+        counts: The points: how many clients keep requests open, each from an instant on.
         outstanding: Requests that each keeps open.
         settle_s: How long that is done before each point.
         seconds: How long each point is.

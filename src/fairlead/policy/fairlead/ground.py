@@ -254,7 +254,7 @@ class Ground:
     def _has_choice(self, menu: Menu, kind: str) -> bool:
         """Whether a function has an instance on a node of a kind that is not slow, so that a slow one can be avoided.
 
-        Runs without this choice are tried: without any, nobody would see that the node is not slow any more.
+        Runs without this choice are tried: without any, it would go unseen that the node is not slow any more.
         """
         if not self._slow[kind]:
             return False
