@@ -62,7 +62,7 @@ class Forwarder:
 
 
 class Receiver:
-    """Writes what agents send into the gateway's folder, on a thread: lines of their own nodes, a bounded number of each."""
+    """Writes what agents send into the gateway's folder, on a thread: a bounded number, of their own nodes."""
 
     def __init__(self, folder: LogFolder) -> None:
         self._folder = folder
